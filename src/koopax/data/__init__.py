@@ -1,1 +1,47 @@
-""""""
+"""Episodes, windows and normalisation; sources, writers, collection and dataset recipes.
+
+Names are imported when first used, so that `import koopax.data` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from koopax.data.episodes import Episode, Episodes
+    from koopax.data.metadata import Metadata
+    from koopax.data.normalisation import Normaliser
+    from koopax.data.windows import FixedWindows, Windows, WindowSampler, fixed_windows, valid_starts
+
+_MODULES = {
+    "Episode": "episodes",
+    "Episodes": "episodes",
+    "FixedWindows": "windows",
+    "Metadata": "metadata",
+    "Normaliser": "normalisation",
+    "WindowSampler": "windows",
+    "Windows": "windows",
+    "fixed_windows": "windows",
+    "valid_starts": "windows",
+}
+
+__all__ = [
+    "Episode",
+    "Episodes",
+    "FixedWindows",
+    "Metadata",
+    "Normaliser",
+    "WindowSampler",
+    "Windows",
+    "fixed_windows",
+    "valid_starts",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"koopax.data.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'koopax.data' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,101 @@
+"""Rows of memory-mapped arrays, picked episode by episode without reading them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class MappedRows:
+    """Runs of consecutive rows of arrays on disk that look like one array.
+
+    `split`, `select` and `concatenate` of a memory-mapped set return these, so that a set larger than memory can be cut
+    into training and test episodes without a copy. Run k stands for `parts[part[k]][first[k] : first[k] + length[k]]`;
+    logical row r belongs to the run found by bisection over the cumulated lengths.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray], part: np.ndarray, first: np.ndarray, length: np.ndarray) -> None:
+        self.parts = tuple(parts)
+        self.part = np.asarray(part, np.int64)
+        self.first = np.asarray(first, np.int64)
+        self.starts = np.concatenate([[0], np.cumsum(np.asarray(length, np.int64))])
+        self.dtype = self.parts[0].dtype
+        self.shape = (int(self.starts[-1]), *self.parts[0].shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size that the rows would take in memory."""
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[:], dtype)
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        if isinstance(index, slice):
+            return self._range(*index.indices(len(self)))
+        rows = np.asarray(index)
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        rows = np.where(rows < 0, rows + len(self), rows)
+        if rows.size and (rows.min() < 0 or rows.max() >= len(self)):
+            raise IndexError(f"row {index} is out of bounds for {len(self)} rows")
+        run = np.searchsorted(self.starts, rows, side="right") - 1
+        physical = self.first[run] + rows - self.starts[run]
+        out = np.empty((*rows.shape, *self.shape[1:]), self.dtype)
+        for number, part in enumerate(self.parts):
+            here = self.part[run] == number
+            out[here] = part[physical[here]]
+        return out
+
+    def _range(self, start: int, stop: int, step: int) -> np.ndarray:
+        if step != 1:
+            return self[np.arange(start, stop, step)]
+        pieces = []
+        run = int(np.searchsorted(self.starts, start, side="right")) - 1
+        while start < stop:
+            end = min(stop, int(self.starts[run + 1]))
+            begin = int(self.first[run] + start - self.starts[run])
+            pieces.append(self.parts[self.part[run]][begin : begin + end - start])
+            start, run = end, run + 1
+        if len(pieces) == 1:
+            return np.asarray(pieces[0])
+        return np.concatenate(pieces) if pieces else np.empty((0, *self.shape[1:]), self.dtype)
+
+
+Rows = np.ndarray | MappedRows
+
+
+def is_mapped(array: Rows) -> bool:
+    """Whether the array lives on disk."""
+    return isinstance(array, (MappedRows, np.memmap))
+
+
+def stack_runs(arrays: Sequence[Rows], which: np.ndarray, first: np.ndarray, length: np.ndarray) -> Rows:
+    """Runs of rows in order: run k is `arrays[which[k]][first[k] : first[k] + length[k]]`.
+
+    In memory the result is a copy; as soon as one of the arrays is on disk it is a view.
+    """
+    if not any(is_mapped(array) for array in arrays):
+        pieces = [arrays[w][f : f + n] for w, f, n in zip(which, first, length, strict=True)]
+        return np.concatenate(pieces) if pieces else np.asarray(arrays[0][:0])
+    parts: list[np.ndarray] = []
+    offsets, tables = [], []
+    for array in arrays:
+        offsets.append(len(parts))
+        tables.append(array if isinstance(array, MappedRows) else None)
+        parts.extend(array.parts if isinstance(array, MappedRows) else [array])
+    part, start = np.empty(len(which), np.int64), np.empty(len(which), np.int64)
+    for k, (w, f) in enumerate(zip(which, first, strict=True)):
+        table = tables[w]
+        run = 0 if table is None else int(np.searchsorted(table.starts, f, side="right")) - 1
+        part[k] = offsets[w] + (0 if table is None else table.part[run])
+        start[k] = f if table is None else table.first[run] + f - table.starts[run]
+    return MappedRows(parts, part, start, length)

@@ -1,0 +1,161 @@
+"""Windows of consecutive steps, drawn uniformly over all places where they fit.
+
+A window of T steps needs T + 1 observations of one episode, so an episode of L steps offers max(0, L − T + 1) starts.
+The starts of all episodes are numbered through; number u belongs to the episode e with C_{e−1} ≤ u < C_e, where C is
+the running sum of the counts, and begins at row `starts[e] + u − C_{e−1}`.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from koopax._errors import KoopaxError
+from koopax._types import Array, Float, Int, PRNGKeyArray
+from koopax.data.episodes import Episodes
+
+
+class Windows(NamedTuple):
+    """A batch of windows; the first two axes are swapped in time-major order."""
+
+    states: Float[Array, "batch time+1 state"]
+    """s_t … s_{t+T}."""
+    actions: Float[Array, "batch time action"]
+    """a_t … a_{t+T−1}."""
+    rewards: Float[Array, "batch time"]
+    """r_t … r_{t+T−1}; r_k belongs to (s_k, a_k)."""
+    durations: Float[Array, "batch time"] | None
+    """Length of each step in nominal steps, or None where all are 1."""
+
+
+def valid_starts(episodes: Episodes, horizon: int) -> np.ndarray:
+    """Number of windows of `horizon` steps in each episode [E]: max(0, L − T + 1)."""
+    if horizon < 1:
+        raise KoopaxError(f"a horizon of {horizon} steps has no window: give at least 1.")
+    return np.maximum(0, episodes.lengths - horizon + 1)
+
+
+def _counted(episodes: Episodes, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+    """C_{e−1} and the first rows of the episodes that are long enough."""
+    counts = valid_starts(episodes, horizon)
+    total = int(counts.sum())
+    if total == 0:
+        raise KoopaxError(
+            f"a window of {horizon} steps fits in none of the {episodes.num_episodes} episodes, the longest of which "
+            f"has {int(episodes.lengths.max())} steps (0 windows): choose a shorter horizon."
+        )
+    if max(total, int(episodes.starts[-1])) >= 2**31:
+        raise KoopaxError(f"{int(episodes.starts[-1])} rows are more than a sampler can count: split the set.")
+    long_enough = counts > 0
+    ends = np.cumsum(counts[long_enough])
+    return np.concatenate([[0], ends]), episodes.starts[:-1][long_enough]
+
+
+def _rows_of(xp, numbers, before, first_rows):
+    """Row where start number u begins; `xp` is numpy or jax.numpy."""
+    episode = xp.searchsorted(before, numbers, side="right") - 1
+    return first_rows[episode] + numbers - before[episode]
+
+
+def _gather(xp, data: tuple, rows, horizon: int, time_major: bool) -> Windows:
+    steps = xp.arange(horizon + 1, dtype=rows.dtype)
+    index = steps[:, None] + rows[None, :] if time_major else rows[:, None] + steps[None, :]
+    index_of_steps = index[:-1] if time_major else index[:, :-1]
+    observations, actions, rewards, durations = data
+    return Windows(
+        states=observations[index],
+        actions=actions[index_of_steps],
+        rewards=rewards[index_of_steps],
+        durations=None if durations is None else durations[index_of_steps],
+    )
+
+
+class WindowSampler(eqx.Module):
+    """Draws windows inside a compiled step; a pytree, so pass it to the jitted function as an argument.
+
+    The arrays of an in-memory set are put on the device. Those of a memory-mapped set stay on disk and are gathered by
+    a callback to the host; the windows are the same.
+    """
+
+    before: Int[Array, "episodes+1"]
+    first_rows: Int[Array, "episodes"]
+    data: tuple[Array | None, ...] | None
+    horizon: int = eqx.field(static=True)
+    time_major: bool = eqx.field(static=True)
+    num_windows: int = eqx.field(static=True)
+    mapped: Episodes | None = eqx.field(static=True)
+
+    def __init__(self, episodes: Episodes, horizon: int, *, time_major: bool = False) -> None:
+        before, first_rows = _counted(episodes, horizon)
+        self.before = jnp.asarray(before, jnp.int32)
+        self.first_rows = jnp.asarray(first_rows, jnp.int32)
+        self.horizon = horizon
+        self.time_major = time_major
+        self.num_windows = int(before[-1])
+        self.mapped = episodes if episodes.is_memory_mapped else None
+        self.data = None if episodes.is_memory_mapped else jax.tree.map(jnp.asarray, _arrays(episodes))
+
+    def sample(self, key: PRNGKeyArray, batch_size: int) -> Windows:
+        """`batch_size` windows, each uniform over all `num_windows` starts; the same key gives the same windows."""
+        numbers = jax.random.randint(key, (batch_size,), 0, self.num_windows, jnp.int32)
+        return self.gather(_rows_of(jnp, numbers, self.before, self.first_rows))
+
+    def gather(self, rows: Int[Array, "batch"]) -> Windows:
+        """The windows that begin at these rows."""
+        if self.data is not None:
+            return _gather(jnp, self.data, rows, self.horizon, self.time_major)
+        mapped = self.mapped
+        assert mapped is not None
+        like = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.float32), _arrays(mapped))
+        shapes = jax.eval_shape(lambda data, rows: _gather(jnp, data, rows, self.horizon, self.time_major), like, rows)
+
+        def on_host(rows):
+            return _gather(np, _arrays(mapped), np.asarray(rows, np.int64), self.horizon, self.time_major)
+
+        return jax.pure_callback(on_host, shapes, rows)
+
+
+class FixedWindows:
+    """The same windows every time it is iterated, as NumPy batches gathered one by one."""
+
+    def __init__(self, episodes: Episodes, rows: np.ndarray, horizon: int, batch_size: int, time_major: bool) -> None:
+        self.episodes = episodes
+        self.rows = rows
+        self.horizon = horizon
+        self.batch_size = batch_size
+        self.time_major = time_major
+
+    @property
+    def num_windows(self) -> int:
+        """Number of windows in all batches."""
+        return len(self.rows)
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Windows]:
+        for start in range(0, len(self.rows), self.batch_size):
+            rows = self.rows[start : start + self.batch_size]
+            yield _gather(np, _arrays(self.episodes), rows, self.horizon, self.time_major)
+
+
+def fixed_windows(
+    episodes: Episodes, horizon: int, count: int, seed: int, *, batch_size: int = 1000, time_major: bool = False
+) -> FixedWindows:
+    """`count` different windows for evaluation, in random order; every window there is, once, where there are fewer.
+
+    Batches hold `batch_size` windows, the last one possibly fewer.
+    """
+    if count < 1 or batch_size < 1:
+        raise KoopaxError(f"{count} windows in batches of {batch_size}: both must be at least 1.")
+    before, first_rows = _counted(episodes, horizon)
+    total = int(before[-1])
+    numbers = np.random.default_rng(seed).choice(total, size=min(count, total), replace=False)
+    return FixedWindows(episodes, _rows_of(np, numbers, before, first_rows), horizon, batch_size, time_major)
+
+
+def _arrays(episodes: Episodes) -> tuple:
+    return episodes.observations, episodes.actions, episodes.rewards, episodes.durations
