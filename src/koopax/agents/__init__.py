@@ -1,1 +1,1 @@
-""""""
+"""Agents: a folder each, with the same file names."""

@@ -95,9 +95,8 @@ class GaussianPolicy:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write a float16 `.npz` with the provenance as a JSON string; atomically, and the same bytes every time."""
-        arrays = {"observation_mean": self.observation_mean, "observation_deviation": self.observation_deviation}
-        arrays |= {"low": self.low, "high": self.high}
-        arrays = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
+        exact = ("observation_mean", "observation_deviation", "low", "high")
+        arrays: dict[str, np.ndarray] = {name: np.asarray(getattr(self, name), np.float32) for name in exact}
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             arrays[f"weight_{i}"] = weight.astype(np.float16)
             arrays[f"bias_{i}"] = bias.astype(np.float16)

@@ -1,0 +1,196 @@
+"""The training loop: step the environments, learn, evaluate, snapshot, checkpoint; resumable bit for bit."""
+
+import dataclasses
+import importlib.metadata
+import json
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from koopax._errors import KoopaxError
+from koopax.agents.sac.agent import TrainState, act, make_state, remember, remember_and_learn
+from koopax.agents.sac.checkpoint import CHECKPOINT, load_checkpoint, read_header, save_checkpoint
+from koopax.agents.sac.config import SACConfig
+from koopax.agents.sac.replay import Transitions
+from koopax.data.policies import GaussianPolicy
+from koopax.envs import LockStep, episode_returns
+
+CURVE = "curve.jsonl"
+CONFIG = "config.json"
+SNAPSHOTS = "snapshots"
+
+
+class TrainResult(NamedTuple):
+    """What `train` leaves behind: the folder, the last policy and how far it came."""
+
+    out: Path
+    policy: GaussianPolicy
+    steps: int
+    curve: list[dict[str, float]]
+
+
+@dataclasses.dataclass
+class _Run:
+    """The moving parts of a run."""
+
+    config: SACConfig
+    out: Path
+    envs: LockStep
+    state: TrainState
+    steps: int = 0
+    seconds: float = 0.0
+    metrics: dict[str, jax.Array] = dataclasses.field(default_factory=dict)
+
+    def policy(self) -> GaussianPolicy:
+        return export_policy(self.state, self.config, self.envs.low, self.envs.high, steps=self.steps)
+
+
+def train(config: SACConfig, out: Path, *, resume: bool = False) -> TrainResult:
+    """Train SAC in `config.env` and write the run to `out`; Ctrl-C saves a checkpoint and returns.
+
+    `out` gets `config.json`, `curve.jsonl` (a line per evaluation), `checkpoint.npz` and `snapshots/` with
+    the policy as it was every `config.snapshot_every` steps. With `resume=True` the checkpoint in `out` is
+    continued, with its own config except for `steps`, `checkpoint_seconds`, which may be changed; the
+    numbers are those of an uninterrupted run.
+    """
+    out = Path(out)
+    run = _resume(config, out) if resume else _start(config, out)
+    try:
+        _loop(run)
+    except KeyboardInterrupt:
+        print(f"interrupted at {run.steps} steps; resume with resume=True", file=sys.stderr)
+    finally:
+        run.envs.close()
+    return TrainResult(out, run.policy(), run.steps, read_curve(out))
+
+
+def _start(config: SACConfig, out: Path) -> _Run:
+    if (out / CHECKPOINT).exists():
+        raise KoopaxError(f"{str(out)!r} already holds a run; resume it or choose another folder.")
+    envs = LockStep(config.env, config.num_envs, seed=config.seed)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / CURVE).write_text("")
+    (out / CONFIG).write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+    state = make_state(config, envs.observations.shape[1], len(envs.low))
+    return _Run(config, out, envs, state)
+
+
+def _resume(config: SACConfig, out: Path) -> _Run:
+    recorded = read_header(out)["config"]
+    recorded["hidden_sizes"] = tuple(recorded["hidden_sizes"])
+    config = SACConfig(**recorded | {"steps": config.steps, "checkpoint_seconds": config.checkpoint_seconds})
+    envs = LockStep(config.env, config.num_envs, seed=config.seed)
+    like = jax.eval_shape(lambda: make_state(config, envs.observations.shape[1], len(envs.low)))
+    state, env_state, header = load_checkpoint(out, like)
+    envs.restore(env_state)
+    kept = [line for line in read_curve(out) if line["steps"] <= header["steps"]]
+    (out / CURVE).write_text("".join(json.dumps(line) + "\n" for line in kept))
+    return _Run(config, out, envs, state, header["steps"], header["seconds"])
+
+
+def _loop(run: _Run) -> None:
+    config, started, saved = run.config, time.monotonic() - run.seconds, time.monotonic()
+    try:
+        while run.steps < config.steps:
+            before = run.steps
+            _dispatch(run)
+            run.seconds = time.monotonic() - started
+            if _passed(before, run.steps, config.evaluate_every):
+                _evaluate(run)
+            if config.snapshot_every and _passed(before, run.steps, config.snapshot_every):
+                policy = run.policy()
+                policy.save(run.out / SNAPSHOTS / f"step-{run.steps:09d}.npz")
+            if time.monotonic() - saved > config.checkpoint_seconds:
+                _save(run)
+                saved = time.monotonic()
+    finally:
+        _save(run)
+
+
+def _dispatch(run: _Run) -> None:
+    """Step every environment `lock_steps` times, then learn from the replay with the new transitions in it."""
+    config, envs = run.config, run.envs
+    learning = run.steps >= config.random_steps
+    blocks = []
+    for i in range(config.lock_steps):
+        step = run.steps + i * config.num_envs
+        if learning:
+            actor, statistics = run.state.learner.actor, run.state.observation_statistics
+            actions = np.asarray(act(actor, statistics, envs.observations, np.int32(step), config))
+        else:
+            rng = np.random.default_rng((config.seed, step))
+            actions = rng.uniform(-1, 1, (config.num_envs, len(envs.low))).astype(np.float32)
+        taken = envs.step(envs.low + 0.5 * (envs.high - envs.low) * (actions + 1))
+        continues = 1 - taken.terminated.astype(np.float32)
+        blocks.append(Transitions(taken.observations, actions, taken.rewards, continues, taken.next_observations))
+    new = Transitions(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+    if learning:
+        run.state, run.metrics = remember_and_learn(run.state, new, config)
+    else:
+        run.state = remember(run.state, new, config)
+    run.steps += config.steps_per_dispatch
+
+
+def _passed(before: int, after: int, every: int) -> bool:
+    return before // every < after // every
+
+
+def _evaluate(run: _Run) -> None:
+    """Append a line to the curve and print it to standard error."""
+    config = run.config
+    policy = run.policy().with_deterministic(True)
+    returns = episode_returns(config.env, policy, config.evaluate_episodes, seed=config.seed + run.steps)
+    line = {
+        "steps": run.steps,
+        "updates": int(run.state.learner.updates),
+        "seconds": round(run.seconds, 1),
+        "return_mean": float(np.mean(returns)),
+        "return_min": float(np.min(returns)),
+        "return_max": float(np.max(returns)),
+        **{name: float(value) for name, value in run.metrics.items()},
+    }
+    with open(run.out / CURVE, "a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(
+        f"{config.env} {line['steps']:>8} steps {line['updates']:>8} updates {line['seconds']:>7.0f} s  "
+        f"return {line['return_mean']:8.1f} [{line['return_min']:.0f}, {line['return_max']:.0f}]",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _save(run: _Run) -> None:
+    header = {"config": dataclasses.asdict(run.config), "steps": run.steps, "seconds": run.seconds}
+    save_checkpoint(run.out, run.state, run.envs.save(), header)
+
+
+def read_curve(out: Path) -> list[dict[str, float]]:
+    """The lines of a run's curve."""
+    return [json.loads(line) for line in (Path(out) / CURVE).read_text().splitlines()]
+
+
+def export_policy(
+    state: TrainState, config: SACConfig, low: np.ndarray, high: np.ndarray, *, steps: int
+) -> GaussianPolicy:
+    """The actor as a NumPy policy that samples its actions, in the environment's bounds."""
+    layers = jax.tree.map(np.asarray, (*state.learner.actor.layers, state.learner.actor.head))
+    statistics = state.observation_statistics
+    return GaussianPolicy(
+        weights=tuple(layer.weight for layer in layers),
+        biases=tuple(layer.bias for layer in layers),
+        observation_mean=np.asarray(statistics.mean),
+        observation_deviation=np.asarray(statistics.deviation()),
+        low=low,
+        high=high,
+        provenance={
+            "env": config.env,
+            "seed": config.seed,
+            "training_steps": steps,
+            "training_updates": int(state.learner.updates),
+            "koopax": importlib.metadata.version("koopax"),
+        },
+    )

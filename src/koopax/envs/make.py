@@ -1,0 +1,73 @@
+"""One way to make an environment, whatever library it comes from."""
+
+import difflib
+import importlib.util
+from typing import Any
+
+import numpy as np
+
+from koopax._errors import KoopaxError
+
+INSTALL = "pip install 'koopax[mujoco]'"
+
+
+def make(name: str, *, seed: int | None = None) -> Any:
+    """A `gymnasium.Env` with flat float32 observations [S] and float32 actions [A] in the env's own bounds.
+
+    The name is any Gymnasium id (`HalfCheetah-v5`), a dm_control id (`dm_control/cheetah-run-v0`), or the
+    short name of a dm_control task (`cheetah-run`). With a seed, the first `reset()` uses it.
+    """
+    gymnasium = _gymnasium(name)
+    from koopax.envs.flat import FlatObservations
+
+    identifier = _resolve(name, gymnasium)
+    try:
+        env = gymnasium.make(identifier)
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        raise KoopaxError(f"environment {name!r} needs more packages ({error}); install them: {INSTALL}.") from None
+    if not isinstance(env.action_space, gymnasium.spaces.Box) or len(env.action_space.shape) != 1:
+        env.close()
+        raise KoopaxError(
+            f"environment {name!r} has actions {env.action_space}; choose one with a vector of continuous actions."
+        )
+    env = FlatObservations(env)
+    if seed is not None:
+        env.seed_first_reset(seed)
+    return env
+
+
+def _gymnasium(name: str) -> Any:
+    if importlib.util.find_spec("gymnasium") is None:
+        raise KoopaxError(f"environment {name!r} needs Gymnasium; install it: {INSTALL}.")
+    import gymnasium
+
+    return gymnasium
+
+
+def _resolve(name: str, gymnasium: Any) -> str:
+    """The registered id behind a name."""
+    registry = gymnasium.registry
+    if name in registry:
+        return name
+    if importlib.util.find_spec("shimmy") and importlib.util.find_spec("dm_control"):
+        import shimmy
+
+        gymnasium.register_envs(shimmy)
+    elif name.startswith("dm_control/"):
+        raise KoopaxError(f"environment {name!r} needs Shimmy and dm_control; install them: {INSTALL}.")
+    for candidate in (name, f"dm_control/{name}-v0", f"dm_control/{name}"):
+        if candidate in registry:
+            return candidate
+    short = {known.removeprefix("dm_control/").removesuffix("-v0") for known in registry if known.startswith("dm_")}
+    close = difflib.get_close_matches(name, [*registry, *short], n=1)
+    hint = (
+        f"did you mean {close[0]!r}?"
+        if close
+        else "give a Gymnasium id like 'HalfCheetah-v5' or a dm_control task like 'cheetah-run'."
+    )
+    raise KoopaxError(f"unknown environment {name!r}: {hint}")
+
+
+def action_bounds(env: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest and highest action [A] of an environment from `make`."""
+    return np.asarray(env.action_space.low, np.float32), np.asarray(env.action_space.high, np.float32)
