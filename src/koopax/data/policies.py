@@ -11,7 +11,7 @@ import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,6 +27,7 @@ WEIGHTS = Path(__file__).parent / "weights"
 """Where the shipped policies are."""
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Anything that can choose actions for a batch of observations."""
 

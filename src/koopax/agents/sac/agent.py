@@ -3,6 +3,7 @@
 import functools
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -63,8 +64,8 @@ def make_state(config: SACConfig, state_size: int, action_size: int) -> TrainSta
         statistics=(critics[0].initial_statistics(), critics[1].initial_statistics()),
         targets=None if config.critic_norm == "batch" else jax.tree.map(jnp.copy, critics),
         log_temperature=log_temperature,
-        actor_optimiser=optimiser.init(actor),
-        critic_optimiser=optimiser.init(critics),
+        actor_optimiser=optimiser.init(eqx.filter(actor, eqx.is_array)),
+        critic_optimiser=optimiser.init(eqx.filter(critics, eqx.is_array)),
         temperature_optimiser=optimiser.init(log_temperature),
         updates=jnp.zeros((), jnp.int32),
     )
@@ -142,10 +143,10 @@ def update_critics(learner: Learner, batch: Transitions, config: SACConfig, *, k
         key=key,
     )
     changes, optimiser = make_optimiser(config).update(gradients, learner.critic_optimiser)
-    critics = optax.apply_updates(learner.critics, changes)
+    critics = eqx.apply_updates(learner.critics, changes)
     targets = learner.targets
     if targets is not None:
-        targets = optax.incremental_update(critics, targets, config.target_rate)
+        targets = jax.tree.map(lambda new, old: old + config.target_rate * (new - old), critics, targets)
     learner = learner._replace(
         critics=critics,
         statistics=statistics,
@@ -169,9 +170,9 @@ def update_actor(learner: Learner, observations: Float[Array, "batch state"], co
     slope = jax.grad(temperature_loss)(learner.log_temperature, entropy, target)
     change, temperature_optimiser = optimiser.update(slope, learner.temperature_optimiser)
     learner = learner._replace(
-        actor=optax.apply_updates(learner.actor, changes),
+        actor=eqx.apply_updates(learner.actor, changes),
         actor_optimiser=actor_optimiser,
-        log_temperature=optax.apply_updates(learner.log_temperature, change),
+        log_temperature=eqx.apply_updates(learner.log_temperature, change),
         temperature_optimiser=temperature_optimiser,
     )
     return learner, {"actor_loss": loss, "entropy": entropy, "temperature": temperature}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from koopax._errors import KoopaxError
@@ -126,8 +127,8 @@ def _dispatch(run: _Run) -> None:
             actions = rng.uniform(-1, 1, (config.num_envs, len(envs.low))).astype(np.float32)
         taken = envs.step(envs.low + 0.5 * (envs.high - envs.low) * (actions + 1))
         continues = 1 - taken.terminated.astype(np.float32)
-        blocks.append(Transitions(taken.observations, actions, taken.rewards, continues, taken.next_observations))
-    new = Transitions(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+        blocks.append((taken.observations, actions, taken.rewards, continues, taken.next_observations))
+    new = Transitions(*(jnp.asarray(np.concatenate(parts)) for parts in zip(*blocks, strict=True)))
     if learning:
         run.state, run.metrics = remember_and_learn(run.state, new, config)
     else:

@@ -1,0 +1,177 @@
+"""From a training run to the shipped policies: an expert, a medium policy and a ladder, each measured.
+
+Nothing is chosen by hand: the curve of the run proposes snapshots, whole episodes decide, and every file
+carries where it came from.
+"""
+
+import datetime
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from koopax._errors import KoopaxError
+from koopax.agents.sac.train import CONFIG, SNAPSHOTS, read_curve
+from koopax.data.policies import WEIGHTS, GaussianPolicy, load_policy
+from koopax.envs import episode_returns
+
+MEDIUM_RANGE = (1 / 3, 1 / 2)
+"""A medium policy's return as a fraction of the expert's."""
+
+
+class Measured(NamedTuple):
+    """A snapshot and the returns of whole episodes with it."""
+
+    steps: int
+    policy: GaussianPolicy
+    stochastic: np.ndarray
+    deterministic: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """Mean return with sampled actions, as datasets are collected."""
+        return float(np.mean(self.stochastic))
+
+
+def export_experts(
+    run: Path,
+    name: str,
+    *,
+    weights: Path = WEIGHTS,
+    results: Path = Path("results/experts"),
+    episodes: int = 20,
+    rungs: int = 10,
+    command: str | None = None,
+    seed: int = 10_000,
+) -> dict[str, Any]:
+    """Write `weights/NAME-{expert,medium,ladder-1…rungs}.npz` and `results/NAME.json`, and return the latter.
+
+    Candidates come from the run's curve (a few deterministic episodes); each is then measured on `episodes`
+    whole episodes, with sampled and with mean actions. The expert has the highest mean return with sampled
+    actions; the medium policy lies between a third and a half of it, or as near as the run allows; the
+    ladder goes up in steps of return that are as even as the run allows, and ends with the expert.
+    """
+    run = Path(run)
+    curve = _curve_with_snapshots(run)
+    config = json.loads((run / CONFIG).read_text())
+    measure = _Measurer(run, config["env"], episodes, seed)
+
+    best = sorted(curve, key=lambda line: line["return_mean"])[-4:]
+    expert = max((measure(int(line["steps"])) for line in best), key=lambda measured: measured.mean)
+    medium = _medium(curve, expert, measure)
+    ladder = _ladder(curve, expert, rungs, measure)
+
+    chosen = {"expert": expert, "medium": medium} | {f"ladder-{i}": rung for i, rung in enumerate(ladder, 1)}
+    command = command or " ".join(sys.argv)
+    shared = {"config": config, "command": command, "versions": _versions()}
+    for label, measured in chosen.items():
+        provenance = measured.policy.provenance | shared | _returns(measured)
+        GaussianPolicy(**{**vars(measured.policy), "provenance": provenance}).save(weights / f"{name}-{label}.npz")
+    record = {
+        "name": name,
+        **shared,
+        "seed": config["seed"],
+        "episodes": episodes,
+        "machine": _machine(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "policies": {label: {"steps": measured.steps, **_returns(measured)} for label, measured in chosen.items()},
+        "curve": read_curve(run),
+    }
+    results.mkdir(parents=True, exist_ok=True)
+    (results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    return record
+
+
+class _Measurer:
+    """Measures snapshots of one run, each once."""
+
+    def __init__(self, run: Path, env: str, episodes: int, seed: int):
+        self.run, self.env, self.episodes, self.seed = run, env, episodes, seed
+        self.known: dict[int, Measured] = {}
+
+    def __call__(self, steps: int) -> Measured:
+        if steps not in self.known:
+            policy = load_policy(_snapshot(self.run, steps))
+            stochastic, deterministic = (
+                episode_returns(self.env, policy.with_deterministic(mode), self.episodes, seed=self.seed)
+                for mode in (False, True)
+            )
+            self.known[steps] = Measured(steps, policy, stochastic, deterministic)
+            print(
+                f"{self.env} at {steps} steps: sampled {stochastic.mean():.0f} ± {stochastic.std():.0f}, "
+                f"mean action {deterministic.mean():.0f} ± {deterministic.std():.0f}",
+                file=sys.stderr,
+                flush=True,
+            )
+        return self.known[steps]
+
+
+def _medium(curve: Sequence[dict[str, float]], expert: Measured, measure: _Measurer) -> Measured:
+    low, high = MEDIUM_RANGE
+    target = 0.5 * (low + high) * expert.mean
+    tried = []
+    for line in sorted(curve, key=lambda line: abs(line["return_mean"] - target))[:8]:
+        measured = measure(int(line["steps"]))
+        if low * expert.mean <= measured.mean <= high * expert.mean:
+            return measured
+        tried.append(measured)
+    return min(tried, key=lambda measured: abs(measured.mean - target))
+
+
+def _ladder(curve: Sequence[dict[str, float]], expert: Measured, rungs: int, measure: _Measurer) -> list[Measured]:
+    """Snapshots whose measured returns are nearest to evenly spaced ones, from the first snapshot to the expert."""
+    earlier = [line for line in curve if line["steps"] < expert.steps]
+    start = measure(int(earlier[0]["steps"])).mean
+    chosen = {int(earlier[0]["steps"]), expert.steps}
+    for target in np.linspace(start, expert.mean, rungs)[1:-1]:
+        left = [line for line in earlier if line["steps"] not in chosen]
+        if left:
+            chosen.add(int(min(left, key=lambda line: abs(line["return_mean"] - target))["steps"]))
+    return sorted((measure(steps) for steps in chosen), key=lambda measured: measured.mean)
+
+
+def _curve_with_snapshots(run: Path) -> list[dict[str, float]]:
+    if not (run / CONFIG).exists():
+        raise KoopaxError(f"{str(run)!r} is not a training run; give the folder that `train` wrote.")
+    curve = [line for line in read_curve(run) if _snapshot(run, int(line["steps"])).exists()]
+    if len(curve) < 2:
+        raise KoopaxError(f"{str(run)!r} has {len(curve)} evaluated snapshots; train longer before exporting.")
+    return curve
+
+
+def _snapshot(run: Path, steps: int) -> Path:
+    return run / SNAPSHOTS / f"step-{steps:09d}.npz"
+
+
+def _returns(measured: Measured) -> dict[str, float]:
+    return {
+        "return_mean": round(measured.mean, 1),
+        "return_std": round(float(np.std(measured.stochastic)), 1),
+        "return_mean_deterministic": round(float(np.mean(measured.deterministic)), 1),
+        "return_std_deterministic": round(float(np.std(measured.deterministic)), 1),
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("koopax", "jax", "gymnasium", "mujoco", "numpy")}
+
+
+def _machine() -> dict[str, Any]:
+    import os
+
+    return {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
+
+
+def _commit() -> str | None:
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
