@@ -2,6 +2,7 @@
 
 import json
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def load_checkpoint(folder: Path, like: TrainState) -> tuple[TrainState, dict[st
         with np.load(folder / CHECKPOINT, allow_pickle=False) as file:
             saved = [_grow(file[f"leaf_{i}"], leaf) for i, leaf in enumerate(leaves)]
             envs = {name.removeprefix("env_"): file[name] for name in file.files if name.startswith("env_")}
-    except (OSError, EOFError, ValueError, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise KoopaxError(
             f"the checkpoint in {str(folder)!r} can't be read ({error}); train into a new folder."
         ) from None
@@ -55,13 +56,13 @@ def read_header(folder: Path) -> dict[str, Any]:
             return json.loads(str(file["header"]))
     except FileNotFoundError:
         raise KoopaxError(f"there is no checkpoint in {str(folder)!r}; start a run there without resume.") from None
-    except (OSError, EOFError, ValueError, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise KoopaxError(
             f"the checkpoint in {str(folder)!r} can't be read ({error}); train into a new folder."
         ) from None
 
 
-def _grow(saved: np.ndarray, like: jax.Array) -> jax.Array:
+def _grow(saved: np.ndarray, like: jax.ShapeDtypeStruct) -> jax.Array:
     """The saved leaf, padded with zero rows to the shape it has in a fresh state."""
     if saved.shape == like.shape:
         return jnp.array(saved)

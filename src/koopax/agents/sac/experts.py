@@ -113,7 +113,7 @@ class _Measurer:
         return self.known[steps]
 
 
-def _medium(curve: Sequence[dict[str, float]], expert: Measured, measure: _Measurer) -> Measured:
+def _medium(curve: Sequence[dict[str, Any]], expert: Measured, measure: _Measurer) -> Measured:
     low, high = MEDIUM_RANGE
     target = 0.5 * (low + high) * expert.mean
     tried = []
@@ -125,7 +125,7 @@ def _medium(curve: Sequence[dict[str, float]], expert: Measured, measure: _Measu
     return min(tried, key=lambda measured: abs(measured.mean - target))
 
 
-def _ladder(curve: Sequence[dict[str, float]], expert: Measured, rungs: int, measure: _Measurer) -> list[Measured]:
+def _ladder(curve: Sequence[dict[str, Any]], expert: Measured, rungs: int, measure: _Measurer) -> list[Measured]:
     """Snapshots whose measured returns are nearest to evenly spaced ones, from the first snapshot to the expert."""
     earlier = [line for line in curve if line["steps"] < expert.steps]
     start = measure(int(earlier[0]["steps"])).mean
@@ -137,7 +137,7 @@ def _ladder(curve: Sequence[dict[str, float]], expert: Measured, rungs: int, mea
     return sorted((measure(steps) for steps in chosen), key=lambda measured: measured.mean)
 
 
-def _curve_with_snapshots(run: Path) -> list[dict[str, float]]:
+def _curve_with_snapshots(run: Path) -> list[dict[str, Any]]:
     if not (run / CONFIG).exists():
         raise KoopaxError(f"{str(run)!r} is not a training run; give the folder that `train` wrote.")
     curve = [line for line in read_curve(run) if _snapshot(run, int(line["steps"])).exists()]

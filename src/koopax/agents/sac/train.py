@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ class TrainResult(NamedTuple):
     out: Path
     policy: GaussianPolicy
     steps: int
-    curve: list[dict[str, float]]
+    curve: list[dict[str, Any]]
 
 
 @dataclasses.dataclass
@@ -169,7 +169,7 @@ def _save(run: _Run) -> None:
     save_checkpoint(run.out, run.state, run.envs.save(), header)
 
 
-def read_curve(out: Path) -> list[dict[str, float]]:
+def read_curve(out: Path) -> list[dict[str, Any]]:
     """The lines of a run's curve."""
     return [json.loads(line) for line in (Path(out) / CURVE).read_text().splitlines()]
 

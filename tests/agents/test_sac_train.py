@@ -1,0 +1,194 @@
+"""The training loop on real environments: resume, time limits, export, interruption, learning."""
+
+import dataclasses
+import importlib
+import json
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from koopax._errors import KoopaxError
+from koopax.agents.sac import SACConfig, read_curve, train
+from koopax.agents.sac.agent import act, make_state, remember_and_learn
+from koopax.agents.sac.checkpoint import load_checkpoint
+from koopax.agents.sac.networks import sample_action
+from koopax.data.policies import load_policy
+from koopax.envs import LockStep
+
+TINY = SACConfig(
+    env="Pendulum-v1",
+    seed=3,
+    steps=960,
+    num_envs=2,
+    lock_steps=6,
+    hidden_sizes=(16, 16),
+    batch_size=32,
+    random_steps=240,
+    replay_size=600,
+    evaluate_every=240,
+    evaluate_episodes=2,
+    snapshot_every=480,
+)
+NORMS = {
+    "layer": TINY,
+    "batch": dataclasses.replace(TINY, critic_norm="batch", policy_delay=3, adam_b1=0.5),
+}
+
+
+def leaves_of(out, config):
+    like = jax.eval_shape(lambda: make_state(config, 3, 1))
+    return jax.tree.leaves(load_checkpoint(out, like)[0])
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_resume_equals_uninterrupted(tmp_path, norm):
+    config = NORMS[norm]
+    whole = train(config, tmp_path / "whole")
+    # 504 steps end in the middle of an episode and after the replay of 600 has not wrapped; 960 wraps it.
+    train(dataclasses.replace(config, steps=504), tmp_path / "parts")
+    parts = train(config, tmp_path / "parts", resume=True)
+    assert whole.steps == parts.steps == 960
+    timeless = [[{k: v for k, v in line.items() if k != "seconds"} for line in run.curve] for run in (whole, parts)]
+    assert timeless[0] == timeless[1]
+    assert len(timeless[0]) == 4
+    for a, b in zip(leaves_of(tmp_path / "whole", config), leaves_of(tmp_path / "parts", config), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_curve_drops_what_the_checkpoint_does_not_know(tmp_path):
+    train(dataclasses.replace(TINY, steps=504), tmp_path)
+    with open(tmp_path / "curve.jsonl", "a") as file:
+        file.write(json.dumps({"steps": 720, "return_mean": 1.0}) + "\n")
+    train(TINY, tmp_path, resume=True)
+    assert [line["steps"] for line in read_curve(tmp_path)] == [240, 480, 720, 960]
+
+
+def test_interruption_saves_and_resumes(tmp_path, monkeypatch, capsys):
+    # The package re-exports the function `train` under the module's name.
+    train_module = importlib.import_module("koopax.agents.sac.train")
+    original = train_module._evaluate
+
+    def interrupt(run):
+        original(run)
+        if run.steps >= 480:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(train_module, "_evaluate", interrupt)
+    stopped = train(TINY, tmp_path)
+    assert stopped.steps == 480
+    assert "interrupted at 480" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert train(TINY, tmp_path, resume=True).steps == 960
+
+
+def test_refuses_a_folder_with_a_run_and_a_resume_without_one(tmp_path):
+    with pytest.raises(KoopaxError, match="no checkpoint"):
+        train(TINY, tmp_path / "none", resume=True)
+    train(dataclasses.replace(TINY, steps=24), tmp_path / "run")
+    with pytest.raises(KoopaxError, match="already holds a run"):
+        train(TINY, tmp_path / "run")
+
+
+def test_damaged_checkpoint_is_one_sentence(tmp_path):
+    train(dataclasses.replace(TINY, steps=24), tmp_path)
+    file = tmp_path / "checkpoint.npz"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(KoopaxError, match="can't be read"):
+        train(TINY, tmp_path, resume=True)
+
+
+def test_time_limits_continue_and_terminations_do_not(tmp_path):
+    """Pendulum only has a time limit; Hopper falls over under random actions."""
+    config = dataclasses.replace(TINY, steps=240, random_steps=960, num_envs=1, policy_delay=1)
+    for env, state_size, action_size, ends in [("Pendulum-v1", 3, 1, False), ("Hopper-v5", 11, 3, True)]:
+        config = dataclasses.replace(config, env=env)
+        train(config, tmp_path / env)
+        like = jax.eval_shape(lambda c=config, s=state_size, a=action_size: make_state(c, s, a))
+        storage = load_checkpoint(tmp_path / env, like)[0].replay.storage
+        continues = np.asarray(storage.continues)[:240]
+        assert (continues == 0).any() == ends
+        # The observation that was acted on next is this one's successor, except where an episode ended.
+        same = np.all(np.asarray(storage.next_observations)[:239] == np.asarray(storage.observations)[1:240], axis=1)
+        assert (same | (continues[:239] == 0) | ~np.bool_(ends)).all()
+        assert (~same).any()
+
+
+def test_lockstep_restores_mujoco_bit_for_bit():
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (120, 2, 3)).astype(np.float32)
+    first = LockStep("Hopper-v5", 2, seed=5)
+    for row in actions[:70]:
+        first.step(row)
+    second = LockStep("Hopper-v5", 2, seed=5)
+    second.restore(first.save())
+    for row in actions[70:]:
+        for a, b in zip(first.step(row), second.step(row), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_exported_policy_acts_like_the_jax_actor(tmp_path):
+    train(dataclasses.replace(TINY, steps=504), tmp_path)
+    like = jax.eval_shape(lambda: make_state(TINY, 3, 1))
+    state, _, _ = load_checkpoint(tmp_path, like)
+    observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    mean, log_std = state.learner.actor(state.observation_statistics.normalise(jnp.asarray(observations)))
+    policy = load_policy(tmp_path / "snapshots" / "step-000000480.npz")
+    assert policy.provenance["training_steps"] == 480
+    result = train(dataclasses.replace(TINY, steps=504), tmp_path, resume=True).policy
+    result.save(tmp_path / "p.npz")
+    policy = load_policy(tmp_path / "p.npz")
+    rng = np.random.default_rng(1)
+    deterministic = policy.with_deterministic(True).act(observations, rng)
+    np.testing.assert_allclose(deterministic, 2 * np.tanh(mean), atol=5e-3)
+    noise = np.random.default_rng(1).standard_normal((50, 1), dtype=np.float32)
+    np.testing.assert_allclose(
+        policy.act(observations, np.random.default_rng(1)), 2 * np.tanh(mean + np.exp(log_std) * noise), atol=2e-2
+    )
+
+
+def test_compiles_once(tmp_path):
+    config = dataclasses.replace(TINY, seed=77, snapshot_every=0)
+    before = act._cache_size(), remember_and_learn._cache_size()
+    train(config, tmp_path)
+    assert (act._cache_size() - before[0], remember_and_learn._cache_size() - before[1]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"critic_norm": "group"}, "unknown critic_norm"),
+        ({"policy_delay": 5}, "multiple of policy_delay"),
+        ({"updates_per_step": 0.0}, "multiple of policy_delay"),
+        ({"batch_size": 0}, "at least 1"),
+    ],
+)
+def test_bad_config(change, message):
+    with pytest.raises(KoopaxError, match=message):
+        dataclasses.replace(TINY, **change)
+
+
+def test_sampled_actions_stay_inside():
+    state = make_state(TINY, 3, 1)
+    actions, log_density = sample_action(state.learner.actor, 100 * jnp.ones((64, 3)), key=jax.random.key(0))
+    assert np.all(np.abs(actions) <= 1)
+    assert np.all(np.isfinite(log_density))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", NORMS)
+def test_learns_pendulum(tmp_path, norm):
+    config = dataclasses.replace(
+        NORMS[norm],
+        steps=9_600,
+        hidden_sizes=(64, 64),
+        batch_size=128,
+        random_steps=960,
+        replay_size=9_600,
+        evaluate_every=2_400,
+        evaluate_episodes=10,
+    )
+    assert gymnasium.spec("Pendulum-v1").max_episode_steps == 200
+    assert train(config, tmp_path).curve[-1]["return_mean"] > -300
