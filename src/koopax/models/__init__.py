@@ -1,1 +1,1 @@
-""""""
+"""Latent dynamics cores and the models around them."""

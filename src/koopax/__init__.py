@@ -1,0 +1,45 @@
+"""koopax: learned dynamics models that predict hundreds of steps ahead.
+
+The public names are imported when they are first used, so that `import koopax` and `koopax --help` are instant.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from koopax._errors import KoopaxError, KoopaxWarning
+    from koopax.data import Episodes
+    from koopax.evaluation.gradients import gradient_profile
+    from koopax.evaluation.spectrum import analyse_spectrum
+    from koopax.models.dynamics import DynamicsModel
+    from koopax.models.files import load_model
+
+_HOMES = {
+    "DynamicsModel": "koopax.models.dynamics",
+    "Episodes": "koopax.data",
+    "KoopaxError": "koopax._errors",
+    "KoopaxWarning": "koopax._errors",
+    "analyse_spectrum": "koopax.evaluation.spectrum",
+    "gradient_profile": "koopax.evaluation.gradients",
+    "load_model": "koopax.models.files",
+}
+
+__all__ = [
+    "DynamicsModel",
+    "Episodes",
+    "KoopaxError",
+    "KoopaxWarning",
+    "analyse_spectrum",
+    "gradient_profile",
+    "load_model",
+]
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module 'koopax' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,237 @@
+"""Collecting episodes from an environment, in several processes, with the same outcome for any number of them."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from koopax._errors import KoopaxError
+from koopax.data.episodes import Episodes
+from koopax.data.loading import save
+from koopax.data.policies import Policy
+from koopax.data.rollouts import EnvironmentInfo, Rollout, Stage, group_size
+from koopax.data.workers import InProcess, Workers
+
+
+def collect(
+    environment: str,
+    policy: str | Policy = "random",
+    steps: int = 10_000,
+    *,
+    seed: int,
+    workers: int | None = None,
+    noise: float = 0.0,
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Episodes:
+    """Roll a policy out until exactly `steps` steps are collected; the last episode is cut there.
+
+    The result depends on environment, policy, steps, seed and noise, not on the number of workers. Ctrl-C ends the
+    collection early: what was collected, the episodes under way included (as truncated), is kept and written, and
+    `metadata.extra["interrupted"]` is set.
+
+    Args:
+        environment: a Gymnasium id (`HalfCheetah-v5`) or a dm_control task (`cheetah-run`).
+        policy: `random`, a shipped policy, a policy's `.npz`, `module:function`, or a `Policy`.
+        steps: number of steps.
+        seed: of everything random.
+        workers: processes; 0 runs in this one; by default one per core.
+        noise: standard deviation of Gaussian noise on the actions, as a fraction of half their range.
+        out: where to write the episodes, in any format that `save` knows.
+        overwrite: replace what is there.
+        progress: show a bar on standard error.
+    """
+    stage = Stage(policy, steps, noise, _policy_name(policy))
+    episodes = collect_stages(environment, [stage], seed=seed, workers=workers, progress=progress)
+    if out is not None:
+        save(episodes, out, overwrite=overwrite)
+    return episodes
+
+
+def collect_stages(
+    environment: str, stages: Sequence[Stage], *, seed: int, workers: int | None = None, progress: bool = True
+) -> Episodes:
+    """Collect several stages one after the other, each with its own policy and source; see `collect`."""
+    for stage in stages:
+        if stage.steps < 1:
+            raise KoopaxError(f"{stage.steps} steps are nothing to collect: give at least 1.")
+        if not 0 <= stage.noise < float("inf"):
+            raise KoopaxError(f"a noise of {stage.noise} is not a standard deviation: give 0 or more.")
+    if seed < 0:
+        raise KoopaxError(f"a seed of {seed} is negative: give 0 or more.")
+    if workers is None:
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with _interrupt_flag() as interrupted:
+        if workers == 0:
+            pool: Workers | InProcess = InProcess(environment, list(stages), seed, interrupted.is_set)
+        else:
+            pool = Workers(workers, environment, list(stages), seed)
+        try:
+            plan, info = _run(pool, stages, interrupted, progress)
+        finally:
+            pool.close()
+    return _assemble(environment, stages, plan, info, seed, interrupted.is_set())
+
+
+class _Plan:
+    """Which groups of a stage are given out and received, and whether they suffice."""
+
+    def __init__(self, stage: Stage, limit: int) -> None:
+        self.steps = stage.steps
+        self.given = 0
+        self.received: dict[int, list[Rollout]] = {}
+        self._guess = group_size(stage.steps, limit) * limit
+
+    def receive(self, group: int, rollouts: list[Rollout]) -> None:
+        self.received[group] = rollouts
+        self._guess = max(1, _count(self.received) // len(self.received))
+
+    @property
+    def complete(self) -> bool:
+        """Whether the groups up to the first one missing hold enough steps."""
+        first = next(i for i in range(len(self.received) + 1) if i not in self.received)
+        return _count({g: r for g, r in self.received.items() if g < first}) >= self.steps
+
+    @property
+    def expected(self) -> int:
+        """Steps received, and what the groups under way will bring if they are like the others."""
+        return _count(self.received) + (self.given - len(self.received)) * self._guess
+
+    def rollouts(self) -> list[Rollout]:
+        """The episodes in order, cut to the number of steps."""
+        kept, left = [], self.steps
+        for group in sorted(self.received):
+            for rollout in self.received[group]:
+                piece = rollout.cut(left)
+                if len(piece.rewards):
+                    kept.append(piece)
+                    left -= len(piece.rewards)
+        return kept
+
+
+def _count(groups: dict[int, list[Rollout]]) -> int:
+    return sum(len(rollout.rewards) for rollouts in groups.values() for rollout in rollouts)
+
+
+def _run(
+    pool: Workers | InProcess, stages: Sequence[Stage], interrupted: threading.Event, progress: bool
+) -> tuple[list[_Plan], EnvironmentInfo]:
+    plans: list[_Plan] = []
+    info: EnvironmentInfo | None = None
+    stopping = False
+    with _bar(sum(stage.steps for stage in stages), progress) as advance:
+        while not plans or not all(plan.complete for plan in plans):
+            if interrupted.is_set():
+                if not stopping:
+                    pool.stop()
+                    stopping = True
+                if not pool.busy:
+                    break
+            elif plans:
+                _give_out(pool, plans)
+            for kind, content in pool.messages(timeout=0.1):
+                if kind == "ready":
+                    info = content
+                    plans = plans or [_Plan(stage, content.limit) for stage in stages]
+                elif kind == "steps":
+                    advance(content)
+                else:
+                    stage, group, rollouts = content
+                    plans[stage].receive(group, rollouts)
+    if info is None or not any(plan.received for plan in plans):
+        raise KoopaxError("collection was interrupted before the first step: nothing was kept.")
+    return plans, info
+
+
+def _give_out(pool: Workers | InProcess, plans: list[_Plan]) -> None:
+    """A group for every idle worker, of the first stage that does not expect to have enough."""
+    for number, plan in enumerate(plans):
+        while pool.idle and not plan.complete and plan.expected < plan.steps:
+            pool.submit(number, plan.given)
+            plan.given += 1
+            if isinstance(pool, InProcess):
+                return
+
+
+@contextmanager
+def _interrupt_flag() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets; a second Ctrl-C raises as usual."""
+    flag = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+    previous = signal.getsignal(signal.SIGINT)
+
+    def handler(*_: Any) -> None:
+        flag.set()
+        signal.signal(signal.SIGINT, previous)
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def _bar(total: int, show: bool):
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("collecting"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not show) as bar:
+        task = bar.add_task("collecting", total=total)
+        yield lambda steps: bar.advance(task, steps)
+
+
+def _assemble(
+    environment: str,
+    stages: Sequence[Stage],
+    plans: list[_Plan],
+    info: EnvironmentInfo,
+    seed: int,
+    interrupted: bool,
+) -> Episodes:
+    rollouts = [
+        (rollout, stage.source) for stage, plan in zip(stages, plans, strict=True) for rollout in plan.rollouts()
+    ]
+    if not rollouts:
+        raise KoopaxError("collection was interrupted before the first step: nothing was kept.")
+    extra: dict[str, Any] = {
+        "seed": seed,
+        "stages": [
+            {"source": stage.source, "steps": stage.steps, "noise": stage.noise, "policy": _policy_name(stage.policy)}
+            for stage in stages
+        ],
+        "versions": {package: v for package in ("gymnasium", "mujoco", "dm_control") if (v := _version(package))},
+        **({"interrupted": True} if interrupted else {}),
+    }
+    if np.isfinite(info.low).all() and np.isfinite(info.high).all():
+        extra |= {"action_low": info.low.tolist(), "action_high": info.high.tolist()}
+    return Episodes.from_arrays(
+        [rollout.observations for rollout, _ in rollouts],
+        [rollout.actions for rollout, _ in rollouts],
+        [rollout.rewards for rollout, _ in rollouts],
+        terminated=[rollout.terminated for rollout, _ in rollouts],
+        sources=[source for _, source in rollouts],
+        environment=environment,
+        step_seconds=info.step_seconds,
+        extra=extra,
+    )
+
+
+def _policy_name(policy: str | Policy) -> str:
+    return policy if isinstance(policy, str) else type(policy).__name__
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

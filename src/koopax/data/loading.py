@@ -1,0 +1,202 @@
+"""`load` and `save`: which format a name means, and the way through it."""
+
+import inspect
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from koopax._errors import KoopaxError, unknown_name
+from koopax.data.atomic import new_file, new_folder
+from koopax.data.cache import cache_folder
+from koopax.data.episodes import Episodes
+
+_NAME = re.compile(r"koopax/.+")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A way to store episodes; its module in `koopax.data.sources` has `read` and, if `writable`, `write`."""
+
+    module: str
+    """Module name, imported when used."""
+    suffixes: tuple[str, ...]
+    """File suffixes that mean this format."""
+    description: str
+    """One line for people."""
+    writable: bool = True
+    """Whether episodes can be written in it."""
+
+
+FORMATS = {
+    "minari": Format("minari", (), "Minari dataset: an id like mine/cheetah/test-v0, or a folder"),
+    "d4rl": Format("d4rl", (".hdf5", ".h5"), "D4RL v2 HDF5 file", writable=False),
+    "npz": Format("npz", (".npz",), "NumPy archive"),
+    "table": Format("table", (".csv", ".parquet"), "CSV or Parquet table with an episode column"),
+    "folder": Format("folder", (".episodes",), "memory-mappable folder of .npy files"),
+}
+
+
+def _module(name: str) -> Any:
+    return import_module(f"koopax.data.sources.{FORMATS[name].module}")
+
+
+def _format_of_suffix(path: Path) -> str | None:
+    return next((name for name, f in FORMATS.items() if path.suffix.lower() in f.suffixes), None)
+
+
+def load(
+    source: "str | os.PathLike[str] | Episodes", *, check: bool = True, memory_map: bool | None = None, **options: Any
+) -> Episodes:
+    """Episodes from a Minari id or folder, a D4RL `.hdf5`, an `.npz`, a `.csv` or `.parquet` table, or our own names.
+
+    Args:
+        source: a path, a Minari id (`mujoco/halfcheetah/expert-v0`; downloaded by Minari if it is not there), or one of
+            koopax's names (`koopax/halfcheetah/expert-v0`; collected on the spot if it is not there).
+        check: raise on NaN and infinite values.
+        memory_map: keep the rows on disk; by default if the source is larger than a quarter of the memory.
+        options: of the format: columns of a table (see `koopax.data.sources.table.read`), `steps` and `seed` of our own
+            names (see `koopax.data.make_dataset`).
+    """
+    if isinstance(source, Episodes):
+        return source
+    name = os.fspath(source)
+    if _NAME.fullmatch(name) and not Path(name).exists():
+        from koopax.data.recipes import make_dataset
+
+        path, kind, options = make_dataset(name, **options), "folder", {}
+    else:
+        path, kind = _recognise(name)
+    if memory_map is None:
+        memory_map = _size(path) > _memory() / 4
+    module = _module(kind)
+    for option in options:
+        if option not in (known := list(inspect.signature(module.read).parameters)[1:]):
+            raise unknown_name(f"option of the {kind} format", option, known)
+    if kind == "folder":
+        episodes = _join(module.read(path, memory_map=memory_map))
+    else:
+        pieces = module.read(path, **options) if path.exists() else module.read_id(name)
+        episodes = _spool(pieces) if memory_map else _join(pieces)
+    episodes.validate(finite=check)
+    return episodes
+
+
+def _recognise(name: str) -> tuple[Path, str]:
+    from koopax.data.sources import folder, minari
+
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if folder.is_folder(path):
+            return path, "folder"
+        if minari.data_folder(path) is not None:
+            return path, "minari"
+        raise KoopaxError(
+            f"{name!r} is a folder without episodes: give a Minari dataset or a folder that koopax wrote."
+        )
+    kind = _format_of_suffix(path)
+    if kind is not None and path.is_file():
+        return path, kind
+    if path.is_file():
+        raise unknown_name("file type", path.suffix or path.name, [s for f in FORMATS.values() for s in f.suffixes])
+    if kind is not None or name.startswith((".", "/", "~")):
+        raise KoopaxError(f"there is no file or folder {name!r}: check the path.")
+    if minari.is_id(name):
+        return path, "minari"
+    raise KoopaxError(
+        f"{name!r} is neither a file nor a dataset's name: give a path, a Minari id like mujoco/halfcheetah/expert-v0, "
+        "or a name from `koopax data list`."
+    )
+
+
+def _join(pieces: Iterator[Episodes]) -> Episodes:
+    gathered = list(pieces)
+    return gathered[0] if len(gathered) == 1 else Episodes.concatenate(gathered)
+
+
+def _spool(pieces: Iterator[Episodes]) -> Episodes:
+    """The pieces on disk, mapped; the files are already removed by name and vanish with the last array."""
+    from koopax.data.sources import folder
+
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix="mapped-", dir=cache_folder()))
+    try:
+        writer = folder.FolderWriter(temporary)
+        try:
+            for piece in pieces:
+                writer.append(piece)
+            writer.finish()
+        finally:
+            writer.close()
+        return _join(folder.read(temporary, memory_map=True))
+    except OSError as error:
+        raise KoopaxError(
+            f"no room to map the episodes in {str(temporary.parent)!r} ({error}): set KOOPAX_DATA to a larger disk."
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _size(path: Path) -> int:
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return path.stat().st_size if path.exists() else 0
+
+
+def _memory() -> float:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
+def save(episodes: Episodes, destination: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write episodes and return where; either the whole set is there afterwards, or nothing is.
+
+    The destination's suffix chooses the format: `.npz`, `.parquet`, `.csv`, `.episodes` (a memory-mappable folder).
+    Without a suffix it is a Minari dataset: an id like `mine/cheetah/test-v0` goes to Minari's own folder, a path (one
+    that begins with `.`, `/` or `~`, or has no version) becomes a Minari folder there.
+    """
+    from koopax.data.sources import minari
+
+    name = os.fspath(destination)
+    path = Path(name).expanduser()
+    kind = _format_of_suffix(path)
+    if kind == "table":
+        with new_file(path, overwrite=overwrite) as temporary:
+            _module(kind).write(episodes, temporary, suffix=path.suffix.lower())
+    elif kind == "npz":
+        with new_file(path, overwrite=overwrite) as temporary:
+            _module(kind).write(episodes, temporary)
+    elif kind == "folder":
+        with new_folder(path, overwrite=overwrite) as temporary:
+            _module(kind).write(episodes, temporary)
+    elif path.suffix == "" and name:
+        in_root = minari.is_id(name)
+        path = minari.root() / name if in_root else path
+        identifier = name if in_root else f"{path.name}-v0" if not minari.is_id(path.name) else path.name
+        with new_folder(path, overwrite=overwrite) as temporary:
+            minari.write(episodes, temporary, identifier=identifier)
+    else:
+        writable = [suffix for f in FORMATS.values() if f.writable for suffix in f.suffixes]
+        raise KoopaxError(
+            f"{name!r} has no format that can be written: end it in {', '.join(writable)}, or give a Minari id."
+        )
+    return path
+
+
+def convert(
+    source: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    check: bool = True,
+    **options: Any,
+) -> Path:
+    """Read `source` (with the options of `load`) and write it to `destination`; return where it went."""
+    return save(load(source, check=check, **options), destination, overwrite=overwrite)

@@ -1,0 +1,179 @@
+"""Minari datasets: by id in Minari's own folder (downloaded by Minari where absent), or as a folder anywhere."""
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from koopax._errors import KoopaxError
+from koopax.data.episodes import Episode, Episodes
+from koopax.data.metadata import Metadata
+
+_ID = re.compile(r"(?:[-_\w]+/)*[-_\w]+-v\d+")
+_PIECE_EPISODES = 256
+_DURATION = "koopax_duration"
+_STORED = "koopax"
+
+
+def is_id(name: str) -> bool:
+    """Whether the name has the form of a Minari id, like `mujoco/halfcheetah/expert-v0`."""
+    return _ID.fullmatch(name) is not None
+
+
+def root() -> Path:
+    """Minari's folder of datasets."""
+    return Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
+
+
+def data_folder(path: Path) -> Path | None:
+    """The folder with Minari's `metadata.json` at or under `path`."""
+    return next((p for p in (path, path / "data") if (p / "metadata.json").is_file()), None)
+
+
+def _import() -> Any:
+    try:
+        import minari
+    except ImportError as error:
+        raise KoopaxError("Minari datasets need the package minari: pip install 'koopax[mujoco]'.") from error
+    return minari
+
+
+def read_id(identifier: str) -> Iterator[Episodes]:
+    """Episodes of a dataset by its id."""
+    minari = _import()
+    folder = data_folder(root() / identifier)
+    if folder is None:
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                minari.download_dataset(identifier)
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise KoopaxError(
+                f"there is no Minari dataset {identifier!r} in {str(root())!r}, and downloading it failed ({reason}): "
+                "check the id, or give a file."
+            ) from error
+        folder = root() / identifier / "data"
+    yield from read(folder)
+
+
+def read(path: Path) -> Iterator[Episodes]:
+    """Episodes of a Minari folder, some at a time; dict and tuple spaces are joined in the space's own order."""
+    minari = _import()
+    folder = data_folder(path) or path
+    try:
+        dataset = minari.MinariDataset(folder)
+        stored = json.loads((folder / "metadata.json").read_text())
+    except (OSError, ValueError, KeyError, AssertionError) as error:
+        raise KoopaxError(
+            f"{str(path)!r} is not a readable Minari dataset ({error}): fetch or write it again."
+        ) from error
+    known = stored.get(_STORED, {})
+    names = known.get("sources")
+    metadata = Metadata.from_json(known["metadata"]) if known else Metadata(environment=_environment(dataset))
+    for first in range(0, dataset.total_episodes, _PIECE_EPISODES):
+        indices = range(first, min(first + _PIECE_EPISODES, dataset.total_episodes))
+        try:
+            piece = _piece(dataset, indices)
+        except OSError as error:
+            raise KoopaxError(f"{str(path)!r} is damaged ({error}): fetch or write it again.") from error
+        sources = np.asarray([names[i] for i in indices] if names else [0] * len(indices), np.int64)
+        yield replace(piece, metadata=metadata, sources=sources)
+
+
+def _environment(dataset: Any) -> str | None:
+    return None if dataset.env_spec is None else dataset.env_spec.id
+
+
+def _piece(dataset: Any, indices: range) -> Episodes:
+    episodes = list(dataset.storage.get_episodes(indices))
+    irregular = _DURATION in (episodes[0]["infos"] or {})
+    return Episodes.from_arrays(
+        observations=[_flatten(dataset.observation_space, episode["observations"]) for episode in episodes],
+        actions=[_flatten(dataset.action_space, episode["actions"]) for episode in episodes],
+        rewards=[episode["rewards"] for episode in episodes],
+        durations=[episode["infos"][_DURATION][:-1] for episode in episodes] if irregular else None,
+        terminated=[bool(episode["terminations"][-1]) for episode in episodes],
+        check=False,
+    )
+
+
+def _flatten(space: Any, value: Any) -> np.ndarray:
+    """Values of a space at every step as one array [rows, columns]."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return np.concatenate([_flatten(part, value[name]) for name, part in space.spaces.items()], axis=1)
+    if isinstance(space, spaces.Tuple):
+        return np.concatenate([_flatten(part, v) for part, v in zip(space.spaces, value, strict=True)], axis=1)
+    array = np.asarray(value)
+    if isinstance(space, spaces.Discrete):
+        return np.eye(space.n, dtype=np.float32)[array.reshape(-1) - space.start]
+    if isinstance(space, (spaces.Box, spaces.MultiBinary)):
+        return array.reshape(len(array), -1).astype(np.float32)
+    raise KoopaxError(f"a {type(space).__name__} space has no vector form here: choose a dataset of Box spaces.")
+
+
+def write(episodes: Episodes, folder: Path, *, identifier: str) -> None:
+    """Write a dataset into an existing empty folder, so that `minari.load_dataset` reads it; needs no environment.
+
+    What Minari has no place for (names, units, sources) goes into a key of its own in `metadata.json`, and the
+    durations into the infos.
+    """
+    minari = _import()
+    from minari.dataset.minari_storage import MinariStorage
+
+    observation_space, action_space = _spaces(episodes)
+    (folder / "data").mkdir()
+    try:
+        storage = MinariStorage.new(
+            folder / "data", observation_space, action_space, _spec(episodes.metadata.environment), jpeg_encoding=False
+        )
+        known = {"metadata": episodes.metadata.to_json(), "sources": episodes.sources.tolist()}
+        storage.update_metadata({"dataset_id": identifier, "minari_version": minari.__version__, _STORED: known})
+        storage.update_episodes(_buffer(episodes.episode(i)) for i in range(episodes.num_episodes))
+    except RuntimeError as error:
+        # h5py reports a failed flush on closing this way.
+        raise OSError(str(error)) from error
+
+
+def _buffer(episode: Episode) -> Any:
+    from minari.data_collector import EpisodeBuffer
+
+    ends = np.zeros(len(episode.rewards), bool)
+    ends[-1] = True
+    infos = None if episode.durations is None else {_DURATION: np.append(episode.durations, np.float32(1))}
+    return EpisodeBuffer(
+        observations=episode.observations,  # type: ignore[arg-type]
+        actions=episode.actions,  # type: ignore[arg-type]
+        rewards=episode.rewards,  # type: ignore[arg-type]
+        terminations=ends & episode.terminated,  # type: ignore[arg-type]
+        truncations=ends & (not episode.terminated),  # type: ignore[arg-type]
+        infos=infos,
+    )
+
+
+def _spaces(episodes: Episodes) -> tuple[Any, Any]:
+    from gymnasium.spaces import Box
+
+    extra = episodes.metadata.extra
+    low, high = (np.asarray(extra.get(key, bound), np.float32) for key, bound in _BOUNDS)
+    shape = (episodes.action_size,)
+    action = Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), shape, np.float32)
+    return Box(-np.inf, np.inf, (episodes.state_size,), np.float32), action
+
+
+_BOUNDS = (("action_low", -np.inf), ("action_high", np.inf))
+
+
+def _spec(environment: str | None) -> Any:
+    """Gymnasium's spec of the environment, if it is one of Gymnasium's; nothing is made."""
+    import gymnasium
+
+    return gymnasium.registry.get(environment or "")

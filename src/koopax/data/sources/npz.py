@@ -1,0 +1,106 @@
+"""NumPy `.npz` archives.
+
+Three layouts are read, told apart by their keys and axes:
+
+- ours: `observations [steps + E, S]`, `actions [steps, A]`, `rewards [steps]` with `lengths [E]`, the steps of each
+  episode, and optionally `durations [steps]`, `terminated [E]`, `sources [E]` and `metadata` (JSON);
+- episodes of equal length: `observations [E, T + 1, S]`, `actions [E, T, A]`, `rewards [E, T]`; without the axis E, one
+  episode;
+- D4RL's flat transitions with `terminals` and `timeouts`.
+"""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from koopax._errors import KoopaxError
+from koopax.data.episodes import Episodes
+from koopax.data.metadata import Metadata
+from koopax.data.sources.d4rl import read_transitions
+from koopax.data.statistics import iterate_chunks
+
+
+def read(path: Path) -> Iterator[Episodes]:
+    """Episodes of an archive."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise KoopaxError(f"{str(path)!r} is not a readable .npz of plain arrays ({error}): write it again.") from error
+    if "terminals" in arrays and "lengths" not in arrays:
+        yield from read_transitions(arrays, str(path))
+        return
+    missing = [key for key in ("observations", "actions", "rewards") if key not in arrays]
+    if missing:
+        found = ", ".join(sorted(arrays)) or "nothing"
+        raise KoopaxError(f"{str(path)!r} has no array {missing[0]!r}: it holds {found}.")
+    if "lengths" in arrays:
+        yield _read_flat(arrays, str(path))
+    elif arrays["observations"].ndim in (2, 3):
+        one = arrays["observations"].ndim == 2
+        lists = ([arrays[key]] if one else arrays[key] for key in ("observations", "actions", "rewards"))
+        yield Episodes.from_arrays(*lists, check=False)
+    else:
+        raise KoopaxError(
+            f"observations in {str(path)!r} have shape {arrays['observations'].shape}: give [episodes, steps + 1, "
+            "states], or [rows, states] with the array 'lengths'."
+        )
+
+
+def _read_flat(arrays: dict[str, np.ndarray], name: str) -> Episodes:
+    lengths = np.asarray(arrays["lengths"], np.int64)
+    steps, rows = int(lengths.sum()), int(lengths.sum()) + len(lengths)
+    expected = {"observations": rows, "actions": steps, "rewards": steps, "durations": steps}
+    for key, count in expected.items():
+        if key in arrays and len(arrays[key]) != count:
+            raise KoopaxError(f"{name!r} has {len(arrays[key])} {key} where its lengths ask for {count}.")
+    try:
+        metadata = Metadata.from_json(json.loads(str(arrays["metadata"]))) if "metadata" in arrays else Metadata()
+    except (ValueError, TypeError, AttributeError) as error:
+        raise KoopaxError(f"the metadata of {name!r} is not JSON that koopax wrote ({error}).") from error
+    ends = np.cumsum(lengths)
+    padded = {
+        key: np.insert(np.asarray(arrays[key], np.float32), ends, value, axis=0)
+        for key, value in (("actions", 0), ("rewards", 0), ("durations", 1))
+        if key in arrays
+    }
+    return Episodes(
+        observations=np.asarray(arrays["observations"], np.float32),
+        **padded,
+        starts=np.concatenate([[0], np.cumsum(lengths + 1)]),
+        terminated=np.asarray(arrays.get("terminated", np.zeros(len(lengths))), bool),
+        sources=np.asarray(arrays.get("sources", np.zeros(len(lengths))), np.int64),
+        metadata=metadata,
+    )
+
+
+def write(episodes: Episodes, path: Path) -> None:
+    """Write our layout, uncompressed and chunk by chunk."""
+    steps = episodes.num_steps
+    shapes = {
+        "observations": (steps + episodes.num_episodes, episodes.state_size),
+        "actions": (steps, episodes.action_size),
+        "rewards": (steps,),
+    }
+    if episodes.durations is not None:
+        shapes["durations"] = (steps,)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, shape in shapes.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
+                np.lib.format.write_array_header_1_0(file, header | {"shape": shape})
+                for chunk in iterate_chunks(episodes):
+                    rows = getattr(chunk, name)
+                    file.write(np.ascontiguousarray(rows if name == "observations" else rows[chunk.steps]).data)
+        small = {
+            "lengths": episodes.lengths,
+            "terminated": episodes.terminated,
+            "sources": episodes.sources,
+            "metadata": np.array(json.dumps(episodes.metadata.to_json(), sort_keys=True)),
+        }
+        for name, array in small.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)

@@ -1,0 +1,247 @@
+"""DynamicsModel: raw states and actions in, raw states and rewards out, whatever core moves the latents.
+
+    x_t = g_θ(s_t)                      encoder, once per rollout
+    x̂_{t+1} … x̂_{t+T} = core(x_t, a_t … a_{t+T−1})
+    ŝ_{t+k} = d_ξ(x̂_{t+k}),  k = 1 … T  decoder
+    r̂_{t+k} = r(x̂_{t+k}, a_{t+k}),  k = 0 … T−1, with x̂_t = x_t
+
+The networks see normalised values; the normaliser is part of the model and saved with it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from koopax._errors import KoopaxError
+from koopax._types import Array, Float, PRNGKeyArray
+from koopax.data.episodes import Episodes
+from koopax.data.normalisation import Normaliser
+from koopax.models.latent import LatentDynamics, make_core
+from koopax.models.networks import MLP
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """All that is needed to build a model's structure; recorded in its file."""
+
+    core: str
+    """Name of the latent dynamics core."""
+    state_size: int
+    """Components of a state."""
+    action_size: int
+    """Components of an action."""
+    latent_size: int = 512
+    """Real width of a latent."""
+    encoder_hidden: tuple[int, ...] = (256,)
+    """Widths of the state encoder's hidden layers."""
+    decoder_hidden: tuple[int, ...] = (256,)
+    """Widths of the state decoder's hidden layers."""
+    reward_hidden: tuple[int, ...] = (256,)
+    """Widths of the reward head's hidden layers."""
+    core_options: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the core."""
+
+    def __hash__(self) -> int:
+        return hash(repr(self))  # the mapping has no hash; its representation is stable
+
+
+class Prediction(NamedTuple):
+    """What a model expects to happen."""
+
+    states: Float[Array, "time state"]
+    """ŝ_{t+1} … ŝ_{t+T}, in raw units."""
+    rewards: Float[Array, " time"]
+    """r̂_t … r̂_{t+T−1}, in raw units."""
+    latents: Float[Array, "time latent"] | None = None
+    """x̂_{t+1} … x̂_{t+T}, where they were asked for."""
+
+
+class DynamicsModel(eqx.Module):
+    """Normaliser, encoder, latent core, decoder and reward head. Methods take one example: `jax.vmap` for batches."""
+
+    normaliser: Normaliser
+    encoder: MLP
+    core: LatentDynamics
+    decoder: MLP
+    reward_head: MLP
+    config: ModelConfig = eqx.field(static=True)
+
+    def __init__(self, config: ModelConfig, normaliser: Normaliser, *, key: PRNGKeyArray):
+        """A model with fresh parameters; `DynamicsModel.create` is the convenient way."""
+        for name, size in (
+            ("state_size", config.state_size),
+            ("action_size", config.action_size),
+            ("latent_size", config.latent_size),
+        ):
+            if size < 1:
+                raise KoopaxError(f"{name} {size} is too small: use 1 or more.")
+        encoder_key, core_key, decoder_key, reward_key = jax.random.split(key, 4)
+        state, action, latent = config.state_size, config.action_size, config.latent_size
+        self.normaliser = normaliser
+        self.encoder = MLP((state, *config.encoder_hidden, latent), key=encoder_key)
+        self.core = make_core(config.core, latent, action, key=core_key, **config.core_options)
+        self.decoder = MLP((latent, *config.decoder_hidden, state), key=decoder_key)
+        self.reward_head = MLP((latent + action, *config.reward_hidden, 1), key=reward_key)
+        self.config = config
+
+    @classmethod
+    def create(
+        cls,
+        core: str,
+        data: Episodes,
+        *,
+        latent_size: int = 512,
+        encoder_hidden: tuple[int, ...] = (256,),
+        decoder_hidden: tuple[int, ...] = (256,),
+        reward_hidden: tuple[int, ...] = (256,),
+        key: PRNGKeyArray,
+        **core_options: Any,
+    ) -> "DynamicsModel":
+        """A new model for `data`: sizes and normalisation are taken from it, so pass the training split.
+
+        Args:
+            core: name of the latent dynamics core, such as `"koopman"`.
+            data: the training episodes.
+            latent_size: real width of a latent.
+            encoder_hidden: widths of the state encoder's hidden layers.
+            decoder_hidden: widths of the state decoder's hidden layers.
+            reward_hidden: widths of the reward head's hidden layers.
+            key: for the initial parameters.
+            **core_options: options of the core, such as `spectrum="paper"`.
+        """
+        config = ModelConfig(
+            core=core,
+            state_size=data.state_size,
+            action_size=data.action_size,
+            latent_size=latent_size,
+            encoder_hidden=tuple(encoder_hidden),
+            decoder_hidden=tuple(decoder_hidden),
+            reward_hidden=tuple(reward_hidden),
+            core_options=core_options,
+        )
+        return cls(config, Normaliser.fit(data), key=key)
+
+    # Raw units.
+
+    def encode(self, state: Float[Array, " state"]) -> Float[Array, " latent"]:
+        """The latent of a raw state."""
+        return self.encoder(self.normaliser.normalise_state(state))
+
+    def decode(self, latent: Float[Array, " latent"]) -> Float[Array, " state"]:
+        """The raw state of a latent."""
+        return self.normaliser.denormalise_state(self.decoder(latent))
+
+    def reward(self, latent: Float[Array, " latent"], action: Float[Array, " action"]) -> Float[Array, ""]:
+        """The raw reward of taking a raw action in a latent."""
+        normalised = self.normalised_reward(latent, self.normaliser.normalise_action(action))
+        return self.normaliser.denormalise_reward(normalised)
+
+    def rollout(
+        self,
+        state: Float[Array, " state"],
+        actions: Float[Array, "time action"],
+        *,
+        durations: Float[Array, " time"] | None = None,
+        reencode_every: int | None = None,
+        return_latents: bool = False,
+    ) -> Prediction:
+        """Predict the states and rewards that a sequence of actions leads to.
+
+        Args:
+            state: where it starts.
+            actions: one per step.
+            durations: length of each step in nominal steps, for irregular sampling; 1 by default.
+            reencode_every: decode and encode again after so many steps, which pulls latents back to where the
+                encoder puts states; never by default.
+            return_latents: also return the latents; the last one continues the rollout with `rollout_from`.
+        """
+        self._check("state", state, (self.config.state_size,))
+        return self.rollout_from(
+            self.encode(state),
+            actions,
+            durations=durations,
+            reencode_every=reencode_every,
+            return_latents=return_latents,
+        )
+
+    def rollout_from(
+        self,
+        latent: Float[Array, " latent"],
+        actions: Float[Array, "time action"],
+        *,
+        durations: Float[Array, " time"] | None = None,
+        reencode_every: int | None = None,
+        return_latents: bool = False,
+    ) -> Prediction:
+        """As `rollout`, from a latent: the last latent of an earlier rollout continues it."""
+        self._check("latent", latent, (self.config.latent_size,))
+        self._check("actions", actions, (None, self.config.action_size))
+        if durations is not None:
+            self._check("durations", durations, (actions.shape[0],))
+        normalised = self.normaliser.normalise_action(actions)
+        if reencode_every is None:
+            latents = self.core.rollout(latent, normalised, durations)
+        else:
+            latents = self._reencoded_rollout(latent, normalised, durations, reencode_every)
+        states = jax.vmap(self.decode)(latents)
+        before = jnp.concatenate([latent[None], latents[:-1]])
+        rewards = jax.vmap(self.reward)(before, actions)
+        return Prediction(states, rewards, latents if return_latents else None)
+
+    # Normalised units, for losses.
+
+    def normalised_reward(self, latent: Float[Array, " latent"], action: Float[Array, " action"]) -> Float[Array, ""]:
+        """The normalised reward of a normalised action."""
+        return self.reward_head(jnp.concatenate([latent, action]))[0]
+
+    def trainable(self) -> "DynamicsModel":
+        """A model-shaped tree that is True at parameters and False elsewhere (the normaliser is never trained)."""
+        spec = jax.tree.map(eqx.is_inexact_array, self)
+        frozen = jax.tree.map(lambda _: False, self.normaliser)
+        return eqx.tree_at(lambda model: model.normaliser, spec, frozen)
+
+    def num_parameters(self) -> int:
+        """How many numbers are trained."""
+        return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self, self.trainable())))
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file; read it with `koopax.load_model`."""
+        from koopax.models.files import save_model
+
+        save_model(self, path)
+
+    def _reencoded_rollout(self, latent: Array, actions: Array, durations: Array | None, every: int) -> Array:
+        if every < 1:
+            raise KoopaxError(f"reencode_every is {every}: use 1 or more steps, or None for never.")
+        whole, rest = divmod(actions.shape[0], every)
+
+        def chunk(start: Array, now: tuple[Array, Array | None]) -> tuple[Array, Array]:
+            latents = self.core.rollout(start, *now)
+            return self.encoder(self.decoder(latents[-1])), latents
+
+        def cut(array: Array | None) -> Array | None:
+            return None if array is None else array[: whole * every].reshape(whole, every, *array.shape[1:])
+
+        start, latents = jax.lax.scan(chunk, latent, (cut(actions), cut(durations)))
+        latents = latents.reshape(whole * every, -1)
+        if rest:
+            tail = self.core.rollout(start, actions[-rest:], None if durations is None else durations[-rest:])
+            latents = jnp.concatenate([latents, tail])
+        return latents
+
+    def _check(self, name: str, array: Array, expected: tuple[int | None, ...]) -> None:
+        shape = jnp.shape(array)
+        fits = len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
+        if not fits:
+            wanted = ", ".join("steps" if e is None else str(e) for e in expected)
+            raise KoopaxError(
+                f"{name} has shape {shape}, but this model takes one example of shape ({wanted}): "
+                "use jax.vmap for a batch."
+            )
+        if shape and shape[0] == 0:
+            raise KoopaxError(f"{name} has a horizon of 0: a rollout needs at least one step.")

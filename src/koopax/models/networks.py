@@ -1,0 +1,30 @@
+"""Feed-forward networks that cores, encoders and heads are made of."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+
+from koopax._types import Array, Float, PRNGKeyArray
+
+
+class MLP(eqx.Module):
+    """Linear layers with an activation between them. (`equinox.nn.MLP` has one width for every hidden layer.)"""
+
+    layers: tuple[eqx.nn.Linear, ...]
+    activation: Callable = eqx.field(static=True)
+
+    def __init__(self, sizes: Sequence[int], *, activation: Callable = jax.nn.relu, key: PRNGKeyArray):
+        """`sizes` are the widths from input to output: `(17, 256, 512)` has one hidden layer of 256."""
+        keys = jax.random.split(key, len(sizes) - 1)
+        self.layers = tuple(
+            eqx.nn.Linear(fan_in, fan_out, key=layer_key)
+            for fan_in, fan_out, layer_key in zip(sizes[:-1], sizes[1:], keys, strict=True)
+        )
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, " input"]) -> Float[Array, " output"]:
+        """The network's output for one example."""
+        for layer in self.layers[:-1]:
+            x = self.activation(layer(x))
+        return self.layers[-1](x)

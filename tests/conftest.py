@@ -1,0 +1,15 @@
+"""Settings for every test: deterministic hypothesis runs and shapes checked at run time by jaxtyping and beartype."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from jaxtyping import install_import_hook
+
+# Before any koopax module is imported, so that every annotated shape is enforced in the tests.
+install_import_hook("koopax", "beartype.beartype")
+
+from hypothesis import settings  # noqa: E402
+
+settings.register_profile("koopax", deadline=None, derandomize=True, max_examples=25)
+settings.load_profile("koopax")

@@ -1,0 +1,82 @@
+"""The analysis against spectra whose eigenvalues are known."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from koopax._errors import KoopaxError, KoopaxWarning
+from koopax.evaluation.gradients import gradient_profile
+from koopax.evaluation.spectrum import analyse_spectrum
+from koopax.models.koopman import KoopmanCore
+
+
+def core(spectrum, modes=4, **options):
+    return KoopmanCore(2 * modes, 2, spectrum=spectrum, spectrum_options=options, key=jax.random.key(0))
+
+
+def test_known_half_life_and_period():
+    built = core("multiscale")
+    # A mode with phase π/2 (raw 0) per step has a period of 4 steps.
+    built = eqx.tree_at(lambda c: c.spectrum.raw_phase, built, jnp.zeros(4))
+    analysis = analyse_spectrum(built)
+    np.testing.assert_allclose(analysis.period, 4.0, rtol=1e-6)
+    after_half_life = np.abs(analysis.discrete) ** analysis.half_life
+    np.testing.assert_allclose(after_half_life, 0.5, rtol=1e-4)
+    np.testing.assert_allclose(np.exp(analysis.continuous * analysis.time_step), analysis.discrete, rtol=1e-5)
+    assert 0 < analysis.stability_margin < 1
+    assert not analysis.aliased.any()
+    table = analysis.table()
+    assert list(table["half_life"]) == sorted(analysis.half_life, reverse=True)
+
+
+def test_rotations_never_decay():
+    analysis = analyse_spectrum(core("unitary"))
+    assert np.isinf(analysis.half_life).all()
+    assert analysis.stability_margin == pytest.approx(0, abs=1e-6)
+
+
+def test_a_mode_that_does_not_turn_has_no_period():
+    analysis = analyse_spectrum(core("paper", modes=1))
+    assert analysis.continuous.imag.tolist() == [0.0]
+    assert np.isinf(analysis.period).all()
+
+
+def test_aliased_modes_are_counted_and_warned_of():
+    built = core("paper", modes=64)
+    built = eqx.tree_at(lambda c: c.spectrum.frequency, built, jnp.pi * 1e4 * jnp.arange(64))
+    with pytest.warns(KoopaxWarning, match="63 of 64 modes"):
+        analysis = analyse_spectrum(built)
+    assert analysis.aliased.sum() == 63
+    assert (analysis.period[1:] >= 2 - 1e-6).all()  # what a step can show
+
+
+def test_other_objects_have_no_spectrum():
+    with pytest.raises(KoopaxError, match="has no eigenvalues"):
+        analyse_spectrum(eqx.nn.Identity())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("spectrum", ["paper", "unitary", "multiscale"])
+def test_gradient_profile_against_differentiating_each_loss(spectrum):
+    built = core(spectrum)
+    latent, actions = jnp.linspace(-1, 1, 8), jnp.cos(jnp.arange(12.0)).reshape(6, 2)
+    profile = gradient_profile(built, latent, actions)
+    for k in range(6):
+
+        def loss(x, a, k=k):
+            return 0.5 * jnp.mean(built.rollout(x, a)[k] ** 2)
+
+        of_start, of_actions = jax.grad(loss, argnums=(0, 1))(latent, actions)
+        np.testing.assert_allclose(profile.start[k], jnp.linalg.norm(of_start), rtol=1e-5)
+        np.testing.assert_allclose(profile.inputs[k], jnp.linalg.norm(of_actions, axis=-1), rtol=1e-5, atol=1e-9)
+        assert not profile.inputs[k, k + 1 :].any()
+
+
+@pytest.mark.parametrize(("spectrum", "rate"), [("unitary", 0.0), ("paper", None)])
+def test_the_profile_follows_the_theorem_where_all_modes_decay_alike(spectrum, rate):
+    built = core(spectrum)
+    if rate is None:
+        rate = -0.2 * float(built.spectrum.time_step())
+    profile = gradient_profile(built, jnp.ones(8), jnp.ones((20, 2)))
+    np.testing.assert_allclose(profile.transfer, np.exp(rate * np.arange(1, 21)), rtol=1e-5)

@@ -1,0 +1,220 @@
+"""DynamicsModel: raw units, reward indices, re-encoding, continuation, and the file it is saved in."""
+
+import json
+import struct
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koopax import DynamicsModel, Episodes, KoopaxError, load_model
+from koopax.models.files import MAGIC
+
+STATE, ACTION = 3, 2
+
+
+def episodes(seed=0, count=4, length=30):
+    rng = np.random.default_rng(seed)
+    return Episodes.from_arrays(
+        [5.0 + 100.0 * rng.normal(size=(length + 1, STATE)) for _ in range(count)],
+        [2.0 + 0.1 * rng.normal(size=(length, ACTION)) for _ in range(count)],
+        [-7.0 + 10.0 * rng.normal(size=length) for _ in range(count)],
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    return DynamicsModel.create("koopman", episodes(), latent_size=8, key=jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def case():
+    rng = np.random.default_rng(1)
+    return jnp.asarray(rng.normal(size=STATE), jnp.float32), jnp.asarray(rng.normal(size=(9, ACTION)), jnp.float32)
+
+
+def test_rollout_is_encode_steps_decode_in_raw_units(model, case):
+    state, actions = case
+    n = model.normaliser
+    latent = model.encoder((state - n.state_mean) / n.state_std)
+    prediction = model.rollout(state, actions, return_latents=True)
+    for k, action in enumerate(actions):
+        scaled = (action - n.action_mean) / n.action_std
+        reward = model.reward_head(jnp.concatenate([latent, scaled]))[0] * n.reward_std + n.reward_mean
+        latent = model.core.step(latent, scaled)
+        np.testing.assert_allclose(prediction.rewards[k], reward, rtol=1e-4)
+        np.testing.assert_allclose(prediction.latents[k], latent, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            prediction.states[k], model.decoder(latent) * n.state_std + n.state_mean, rtol=1e-4, atol=1e-3
+        )
+
+
+def test_units_follow_the_data():
+    """Scaling the data scales the predictions: the networks see the same normalised values."""
+    data, key = episodes(), jax.random.key(3)
+    scaled = Episodes.from_arrays(
+        *[[scale * np.asarray(e[i]) for e in map(data.episode, range(4))] for i, scale in enumerate((1000.0, 0.1, 50.0))]
+    )
+    state, actions = jnp.ones(STATE), jnp.ones((5, ACTION))
+    one = DynamicsModel.create("koopman", data, latent_size=8, key=key).rollout(state, actions)
+    other = DynamicsModel.create("koopman", scaled, latent_size=8, key=key).rollout(1000 * state, 0.1 * actions)
+    np.testing.assert_allclose(other.states, 1000 * one.states, rtol=1e-3)
+    np.testing.assert_allclose(other.rewards, 50 * one.rewards, rtol=1e-3)
+
+
+@given(changed=st.integers(0, 8))
+@settings(max_examples=9)
+def test_causality_and_reward_index(model, case, changed):
+    """a_k moves r_k and every later reward, and every state after it: nothing before."""
+    state, actions = case
+    before, after = model.rollout(state, actions), model.rollout(state, actions.at[changed].add(0.1))
+    same_states = np.all(np.asarray(before.states == after.states), axis=-1)
+    same_rewards = np.asarray(before.rewards == after.rewards)
+    assert same_states[:changed].all()
+    assert not same_states[changed:].any()
+    assert same_rewards[:changed].all()
+    assert not same_rewards[changed:].any()
+
+
+def test_a_rollout_continues_from_its_last_latent(model, case):
+    state, actions = case
+    whole = model.rollout(state, actions)
+    first = model.rollout(state, actions[:4], return_latents=True)
+    second = model.rollout_from(first.latents[-1], actions[4:])
+    np.testing.assert_allclose(np.concatenate([first.states, second.states]), whole.states, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(np.concatenate([first.rewards, second.rewards]), whole.rewards, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("every", [1, 3, 4, 9, 20])
+@pytest.mark.parametrize("timed", [False, True])
+def test_reencoding_equals_separate_rollouts_from_decoded_states(model, case, every, timed):
+    state, actions = case
+    durations = jnp.linspace(0.5, 2.0, 9) if timed else None
+    prediction = model.rollout(state, actions, durations=durations, reencode_every=every)
+    states = []
+    for start in range(0, 9, every):
+        part = slice(start, start + every)
+        piece = model.rollout(state, actions[part], durations=None if durations is None else durations[part])
+        states.append(piece.states)
+        state = piece.states[-1]
+    np.testing.assert_allclose(prediction.states, np.concatenate(states), rtol=1e-3, atol=1e-3)
+
+
+def test_latents_only_where_asked(model, case):
+    assert model.rollout(*case).latents is None
+    assert model.rollout(*case, return_latents=True).latents.shape == (9, 8)
+
+
+def test_the_normaliser_is_not_trained(model):
+    trained = eqx.filter(model, model.trainable())
+    assert not jax.tree.leaves(trained.normaliser)
+    assert model.num_parameters() == sum(leaf.size for leaf in jax.tree.leaves(trained))
+    gradients = eqx.filter_grad(lambda m: jnp.sum(m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION))).states))(model)
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradients.normaliser))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.rollout(jnp.ones((2, STATE)), jnp.ones((4, ACTION))), r"state has shape \(2, 3\).*jax.vmap"),
+        (lambda m: m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION + 1))), r"actions has shape \(4, 3\)"),
+        (lambda m: m.rollout(jnp.ones(STATE), jnp.ones((0, ACTION))), "horizon of 0"),
+        (lambda m: m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION)), durations=jnp.ones(3)), "durations has shape"),
+        (lambda m: m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION)), reencode_every=0), "reencode_every is 0"),
+        (lambda m: m.rollout_from(jnp.ones(9), jnp.ones((4, ACTION))), r"latent has shape \(9,\)"),
+    ],
+)
+def test_wrong_shapes(model, call, message):
+    jaxtyping_off = getattr(call, "__wrapped__", call)
+    with pytest.raises(KoopaxError, match=message):
+        jaxtyping_off(model)
+
+
+def test_an_odd_latent_size_is_refused():
+    with pytest.raises(KoopaxError, match="latent_size 9"):
+        DynamicsModel.create("koopman", episodes(), latent_size=9, key=jax.random.key(0))
+
+
+# Files.
+
+
+@pytest.mark.parametrize("spectrum", ["multiscale", "paper", "paper-learnable"])
+def test_a_loaded_model_predicts_bit_for_bit_the_same(tmp_path, case, spectrum):
+    model = DynamicsModel.create("koopman", episodes(), latent_size=8, key=jax.random.key(2), spectrum=spectrum)
+    model.save(tmp_path / "deep" / "model.koopax")
+    loaded = load_model(tmp_path / "deep" / "model.koopax")
+    assert loaded.config == model.config
+    before, after = model.rollout(*case), loaded.rollout(*case)
+    assert np.array_equal(before.states, after.states)
+    assert np.array_equal(before.rewards, after.rewards)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("files") / "model.koopax"
+    DynamicsModel.create("koopman", episodes(), latent_size=4, key=jax.random.key(2)).save(path)
+    return path.read_bytes()
+
+
+@given(data=st.data())
+@settings(max_examples=200)
+def test_one_flipped_byte_is_refused(tmp_path_factory, saved, data):
+    position = data.draw(st.integers(0, len(saved) - 1))
+    flip = data.draw(st.integers(1, 255))
+    damaged = bytearray(saved)
+    damaged[position] ^= flip
+    path = tmp_path_factory.mktemp("damaged") / "model.koopax"
+    path.write_bytes(damaged)
+    with pytest.raises(KoopaxError, match=r"damaged|not a koopax model"):
+        load_model(path)
+
+
+@given(data=st.data())
+@settings(max_examples=20)
+def test_a_truncated_file_is_refused(tmp_path_factory, saved, data):
+    path = tmp_path_factory.mktemp("truncated") / "model.koopax"
+    path.write_bytes(saved[: data.draw(st.integers(0, len(saved) - 1))])
+    with pytest.raises(KoopaxError, match=r"damaged|not a koopax model"):
+        load_model(path)
+
+
+def resealed(saved, **changes):
+    """The file with its header changed and a valid digest: what another version would have written."""
+    import hashlib
+
+    offset = len(MAGIC) + 12
+    number, length = struct.unpack_from("<IQ", saved, len(MAGIC))
+    header = json.loads(saved[offset : offset + length])
+    number = changes.pop("format", number)
+    header = header | changes
+    text = json.dumps(header).encode()
+    body = MAGIC + struct.pack("<IQ", number, len(text)) + text + saved[offset + length : -32]
+    return body + hashlib.sha256(body).digest()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": 99}, "format 99.*update koopax"),
+        ({"config": {"core": "koopman"}}, "header can't be understood"),
+        ({"arrays": []}, "arrays are not those"),
+        ({"config": None}, "header can't be understood"),
+    ],
+)
+def test_a_foreign_version_is_refused(tmp_path, saved, changes, message):
+    path = tmp_path / "model.koopax"
+    path.write_bytes(resealed(saved, **changes))
+    with pytest.raises(KoopaxError, match=message):
+        load_model(path)
+
+
+def test_a_missing_file_and_a_directory_that_cannot_be_written(tmp_path, model):
+    with pytest.raises(KoopaxError, match="can't read"):
+        load_model(tmp_path / "nothing.koopax")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KoopaxError, match="can't write"):
+        model.save(tmp_path / "file" / "model.koopax")

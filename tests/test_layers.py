@@ -1,0 +1,47 @@
+"""Data flows one way: a package imports only from those to its left."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import koopax
+
+ROOT = Path(koopax.__file__).parent
+LAYERS = [
+    {"_errors", "_types"},
+    {"envs"},
+    {"data"},
+    {"models"},
+    {"training"},
+    {"evaluation", "planning"},
+    {"agents"},
+    {"experiments", "report"},
+    {"cli"},
+]
+RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}
+
+
+def imported_packages(path):
+    """The koopax packages that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "koopax" else [node.module]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "koopax" and len(parts) > 1:
+                yield parts[1]
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_left(path):
+    package = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    if package == "__init__":
+        return
+    for imported in imported_packages(path):
+        allowed = imported == package or RANK[imported] < RANK[package]
+        assert allowed, f"{path.relative_to(ROOT)} imports koopax.{imported}"
