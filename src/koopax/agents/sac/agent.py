@@ -11,7 +11,7 @@ import optax
 from koopax._types import Array, Float, Int
 from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.losses import actor_loss, critic_loss, temperature_loss
-from koopax.agents.sac.networks import Actor, Critics, Statistics, make_critics, sample_action
+from koopax.agents.sac.networks import Actor, Critics, Statistics, make_critics
 from koopax.agents.sac.replay import (
     ObservationStatistics,
     Replay,
@@ -73,19 +73,6 @@ def make_state(config: SACConfig, state_size: int, action_size: int) -> TrainSta
     return TrainState(learner, replay, initial_statistics(state_size))
 
 
-@functools.partial(jax.jit, static_argnames="config")
-def act(
-    actor: Actor,
-    statistics: ObservationStatistics,
-    observations: Float[Array, "envs state"],
-    step: Int[Array, ""],
-    config: SACConfig,
-) -> Float[Array, "envs action"]:
-    """Exploratory actions in (−1, 1); the noise depends on the seed and the environment step only."""
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), 1), step)
-    return sample_action(actor, statistics.normalise(observations), key=key)[0]
-
-
 @functools.partial(jax.jit, static_argnames="config", donate_argnums=0)
 def remember(state: TrainState, new: Transitions, config: SACConfig) -> TrainState:
     """Insert transitions, without learning."""
@@ -104,7 +91,7 @@ def remember_and_learn(
     Every update gathers its batch from the device-resident replay inside the compiled loop.
     """
     state = remember(state, new, config)
-    seed_key = jax.random.fold_in(jax.random.key(config.seed), 2)
+    seed_key = jax.random.fold_in(jax.random.key(config.seed), 1)
 
     def body(learner: Learner, _):
         key = jax.random.fold_in(seed_key, learner.updates)
