@@ -187,7 +187,14 @@ def _bar(total: int, show: bool):
     columns = (TextColumn("collecting"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not show) as bar:
         task = bar.add_task("collecting", total=total)
-        yield lambda steps: bar.advance(task, steps)
+        done = 0
+
+        def advance(steps: int) -> None:
+            nonlocal done
+            done += steps
+            bar.update(task, completed=min(done, total))
+
+        yield advance
 
 
 def _assemble(

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from koopax._errors import KoopaxError
 from koopax.data.metadata import Metadata, merge
 from koopax.data.rows import Rows, is_mapped, stack_runs
-from koopax.data.statistics import Statistics, episode_ranges, iterate_chunks, statistics
+from koopax.data.statistics import Statistics, episode_ranges, statistics
+from koopax.data.validation import as_float32, check_finite, check_lists
 
 
 class Episode(NamedTuple):
@@ -100,8 +101,8 @@ class Episodes:
         for name, arrays in (*lists.items(), ("sources", sources), ("terminated", terminated)):
             if arrays is not None and len(arrays) != count:  # type: ignore[arg-type]
                 raise KoopaxError(f"{len(arrays)} {name} for {count} observation arrays: give one per episode.")  # type: ignore[arg-type]
-        columns = {name: [_as_float32(a, name, i) for i, a in enumerate(arrays)] for name, arrays in lists.items()}
-        lengths = _check_lists(columns)
+        columns = {name: [as_float32(a, name, i) for i, a in enumerate(arrays)] for name, arrays in lists.items()}
+        lengths = check_lists(columns)
         names = tuple(dict.fromkeys(sources)) if sources is not None else ("data",)
         episodes = cls(
             observations=np.concatenate(columns["observations"]),
@@ -254,42 +255,7 @@ class Episodes:
             raise KoopaxError(f"episode {short[0]} has no step: remove it.")
         self.metadata.check(self.state_size, self.action_size)
         if finite:
-            _check_finite(self)
-
-
-def _as_float32(array: ArrayLike, name: str, episode: int) -> np.ndarray:
-    try:
-        with np.errstate(over="ignore"):
-            out = np.asarray(array).astype(np.float32)
-    except (TypeError, ValueError) as error:
-        raise KoopaxError(f"{name} of episode {episode} are not numbers ({error}): give a float array.") from error
-    axes = 2 if name in ("observations", "actions") else 1
-    if name in ("rewards", "durations") and out.ndim == 2 and out.shape[1] == 1:
-        out = out[:, 0]
-    if out.ndim != axes:
-        wanted = "[steps, columns]" if axes == 2 else "[steps]"
-        raise KoopaxError(f"{name} of episode {episode} have shape {out.shape}: give {wanted}.")
-    return out
-
-
-def _check_lists(columns: Mapping[str, list[np.ndarray]]) -> np.ndarray:
-    lengths = np.asarray([len(a) for a in columns["actions"]], np.int64)
-    for name, arrays in columns.items():
-        for i, array in enumerate(arrays):
-            expected = lengths[i] + (name == "observations")
-            if len(array) != expected:
-                raise KoopaxError(
-                    f"episode {i} has {lengths[i]} actions and {len(array)} {name}: "
-                    f"{name} need {expected} rows (observations have one row more than actions and rewards)."
-                )
-            if array.shape[1:] != arrays[0].shape[1:]:
-                raise KoopaxError(
-                    f"{name} of episode {i} have {array.shape[1]} columns, those of episode 0 {arrays[0].shape[1]}: "
-                    "every episode needs the same."
-                )
-    if (empty := np.flatnonzero(lengths == 0)).size:
-        raise KoopaxError(f"episode {empty[0]} has no step: remove it.")
-    return lengths
+            check_finite(self)
 
 
 def _pad(arrays: list[np.ndarray], value: float) -> np.ndarray:
@@ -319,27 +285,3 @@ def _stack(
         sources=np.asarray(sources, np.int64),
         metadata=metadata,
     )
-
-
-def _check_finite(episodes: Episodes) -> None:
-    for chunk in iterate_chunks(episodes):
-        for name in ("observations", "actions", "rewards", "durations"):
-            array = getattr(chunk, name)
-            if array is None:
-                continue
-            bad = ~np.isfinite(array)
-            if bad.any():
-                where = np.argwhere(bad)[0]
-                episode = int(np.searchsorted(chunk.starts, where[0], side="right")) - 1
-                column = f", column {where[1]}" if len(where) > 1 else ""
-                raise KoopaxError(
-                    f"{name} of episode {chunk.first_episode + episode} hold {array[tuple(where)]} "
-                    f"(row {where[0] - chunk.starts[episode]}{column}): remove or repair the episode."
-                )
-            if name == "durations" and (array <= 0).any():
-                row = int(np.flatnonzero(array <= 0)[0])
-                episode = int(np.searchsorted(chunk.starts, row, side="right")) - 1
-                raise KoopaxError(
-                    f"episode {chunk.first_episode + episode} has a step of duration {array[row]}: "
-                    "times must increase within an episode."
-                )

@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ from koopax._errors import KoopaxError, unknown_name
 from koopax.data.atomic import new_file, new_folder
 from koopax.data.cache import cache_folder
 from koopax.data.episodes import Episodes
-
-_NAME = re.compile(r"koopax/.+")
 
 
 @dataclass(frozen=True)
@@ -61,15 +58,15 @@ def load(
         check: raise on NaN and infinite values.
         memory_map: keep the rows on disk; by default if the source is larger than a quarter of the memory.
         options: of the format: columns of a table (see `koopax.data.sources.table.read`), `steps` and `seed` of our own
-            names (see `koopax.data.make_dataset`).
+            names (see `koopax.data.recipes.find_or_make_dataset`).
     """
     if isinstance(source, Episodes):
         return source
     name = os.fspath(source)
-    if _NAME.fullmatch(name) and not Path(name).exists():
-        from koopax.data.recipes import make_dataset
+    if name.startswith("koopax/") and not Path(name).exists():
+        from koopax.data.recipes import find_or_make_dataset
 
-        path, kind, options = make_dataset(name, **options), "folder", {}
+        path, kind, options = find_or_make_dataset(name, **options), "folder", {}
     else:
         path, kind = _recognise(name)
     if memory_map is None:

@@ -5,7 +5,6 @@ episodes runs in lock-step with one batch of actions per step. The batch keeps i
 rounding of a matrix product depends on its shape: so the same group gives the same bits in any process.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from koopax.data.policies import Policy, resolve_policy
 DEFAULT_LIMIT = 1000
 """Longest episode in an environment that has no time limit of its own."""
 _GROUP_SIZE = 8
+_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Collector:
             if not buffers.running.any() or stop():
                 break
             actions = self._act(stage, buffers.observations[np.arange(size), buffers.lengths], rng)
-            running = np.flatnonzero(buffers.running)
+            running = np.flatnonzero(buffers.running).tolist()
             for i in running:
                 buffers.add(i, actions[i], envs[i].step(actions[i]))
             taken += len(running)
@@ -155,5 +155,5 @@ class _Buffers:
 
 
 def group_size(steps: int, limit: int) -> int:
-    """Episodes that run in lock-step: as many as the steps can fill, up to 8."""
-    return max(1, min(_GROUP_SIZE, math.floor(steps / limit)))
+    """Episodes that run in lock-step: up to 8, and few enough that there are groups for several workers."""
+    return max(1, min(_GROUP_SIZE, steps // (_GROUPS * limit)))

@@ -5,6 +5,8 @@ needs no `if __name__ == "__main__"` guard, and the matrix library of a worker c
 loaded.
 """
 
+import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -31,7 +33,7 @@ class Workers:
             setup = pickle.dumps((environment, stages, seed))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise KoopaxError(
-                f"the policy cannot be sent to worker processes ({error}): give it as module:function, or set workers=0."
+                f"the policy cannot go to worker processes ({error}): give it as module:function, or set workers=0."
             ) from error
         self._processes: dict[Connection, subprocess.Popen] = {}
         self.idle: list[Connection] = []
@@ -46,7 +48,7 @@ class Workers:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=2,
-            env=os.environ | _ONE_THREAD | {"PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)},
+            env=_environment_variables(),
         )
         theirs.close()
         ours.send_bytes(setup)
@@ -91,11 +93,27 @@ class Workers:
             connection.close()
 
 
+def _environment_variables() -> dict[str, str]:
+    """One thread each, the parent's import path, and no window system unless one was chosen."""
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return {"MUJOCO_GL": "disabled"} | os.environ | _ONE_THREAD | {"PYTHONPATH": paths}
+
+
+def _silence_compiler() -> None:
+    """Keep MuJoCo's remarks on its own model files off the terminal: every environment would repeat them."""
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    with contextlib.suppress(ImportError):
+        import mujoco
+
+        mujoco.set_mju_user_warning(logging.getLogger("koopax.mujoco").info)  # type: ignore[attr-defined]
+
+
 def main(descriptor: int) -> None:
     """A worker: receive groups, send episodes, until the other end closes."""
     # Ctrl-C reaches the whole group of processes; only the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(descriptor)
+    _silence_compiler()
     try:
         collector = Collector(*pickle.loads(connection.recv_bytes()))
         connection.send(("ready", collector.info))

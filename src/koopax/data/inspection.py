@@ -1,0 +1,174 @@
+"""What is in a set of episodes: as a JSON-able summary, as a table for people, and as a figure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from koopax.data.episodes import Episodes
+from koopax.data.statistics import Columns, iterate_chunks
+
+_WINDOW = 100
+
+
+def summarise(episodes: Episodes) -> dict[str, Any]:
+    """Counts, lengths, returns, and range, mean and deviation of every column; plain JSON types.
+
+    Values that are not finite are counted in `nonfinite` and left out of the other figures.
+    """
+    found = episodes.statistics()
+    metadata = episodes.metadata
+    lengths, returns = episodes.lengths, episodes.returns
+    durations = _durations(episodes)
+    columns = (found.state, found.action, found.reward)
+    irregular = int(durations["nonfinite"]) if durations else 0
+    return {
+        "environment": metadata.environment,
+        "episodes": episodes.num_episodes,
+        "steps": episodes.num_steps,
+        "state_size": episodes.state_size,
+        "action_size": episodes.action_size,
+        "lengths": _spread(lengths),
+        "returns": _spread(returns),
+        "terminated": int(episodes.terminated.sum()),
+        "nonfinite": sum(int(c.nonfinite.sum()) for c in columns) + irregular,
+        "windows": {
+            "horizon": _WINDOW,
+            "count": int(np.maximum(0, lengths - _WINDOW + 1).sum()),
+            "episodes_too_short": int((lengths < _WINDOW).sum()),
+        },
+        "sources": {
+            name: {
+                "episodes": int((episodes.sources == i).sum()),
+                "steps": int(lengths[episodes.sources == i].sum()),
+                "mean_return": _number(returns[episodes.sources == i].mean())
+                if (episodes.sources == i).any()
+                else None,
+            }
+            for i, name in enumerate(metadata.source_names)
+        },
+        "state": _columns(found.state, metadata.state_names, "state", metadata.units),
+        "action": _columns(found.action, metadata.action_names, "action", metadata.units),
+        "reward": _columns(found.reward, ("reward",), "reward", metadata.units)[0],
+        "durations": durations,
+        "step_seconds": metadata.step_seconds,
+        "bytes": sum(a.nbytes for a in (episodes.observations, episodes.actions, episodes.rewards)),
+        "memory_mapped": episodes.is_memory_mapped,
+    }
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _spread(values: np.ndarray) -> dict[str, float | None]:
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return dict.fromkeys(("min", "mean", "median", "max", "std"))
+    functions = {"min": np.min, "mean": np.mean, "median": np.median, "max": np.max, "std": np.std}
+    return {name: float(function(finite)) for name, function in functions.items()}
+
+
+def _durations(episodes: Episodes) -> dict[str, Any] | None:
+    if episodes.durations is None:
+        return None
+    values = np.concatenate([c.durations[c.steps] for c in iterate_chunks(episodes) if c.durations is not None])
+    return _spread(values) | {"nonfinite": int((~np.isfinite(values)).sum())}
+
+
+def _columns(columns: Columns, names: Sequence[str], kind: str, units: Any) -> list[dict[str, Any]]:
+    labels = names or [f"{kind}_{i}" for i in range(len(columns.mean))]
+    return [
+        {
+            "name": name,
+            "unit": units.get(name),
+            "min": _number(columns.minimum[i]),
+            "max": _number(columns.maximum[i]),
+            "mean": _number(columns.mean[i]),
+            "std": _number(columns.std[i]),
+            "constant": bool(columns.constant[i]),
+            "nonfinite": int(columns.nonfinite[i]),
+        }
+        for i, name in enumerate(labels)
+    ]
+
+
+def summary_table(summary: dict[str, Any]) -> Any:
+    """A summary as something that `rich` prints."""
+    from rich.console import Group
+    from rich.table import Table
+
+    head = Table.grid(padding=(0, 2))
+    head.add_column(style="bold")
+    head.add_column()
+    windows = summary["windows"]
+    lines = {
+        "environment": summary["environment"] or "unknown",
+        "episodes": f"{summary['episodes']:,} ({summary['terminated']:,} terminated)",
+        "steps": f"{summary['steps']:,}",
+        "sizes": f"{summary['state_size']} states, {summary['action_size']} actions",
+        "lengths": _spread_text(summary["lengths"], ",.0f"),
+        "returns": _spread_text(summary["returns"], ",.1f"),
+        f"{windows['horizon']}-step windows": f"{windows['count']:,} "
+        f"({windows['episodes_too_short']:,} episodes are too short)",
+        "NaN or infinite": f"{summary['nonfinite']:,} values",
+    }
+    if summary["durations"]:
+        lines["durations"] = _spread_text(summary["durations"], ".3g") + " nominal steps"
+    for name, source in summary["sources"].items():
+        mean = "none" if source["mean_return"] is None else f"{source['mean_return']:,.1f}"
+        lines[f"source {name}"] = f"{source['episodes']:,} episodes, {source['steps']:,} steps, mean return {mean}"
+    for label, text in lines.items():
+        head.add_row(label, text)
+    table = Table("column", "unit", "min", "mean", "max", "std", "remarks", box=None, header_style="bold")
+    for column in (*summary["state"], *summary["action"], summary["reward"]):
+        remarks = ["constant"] if column["constant"] else []
+        remarks += [f"{column['nonfinite']:,} NaN or infinite"] if column["nonfinite"] else []
+        numbers = ("" if column[k] is None else f"{column[k]:.4g}" for k in ("min", "mean", "max", "std"))
+        table.add_row(column["name"], column["unit"] or "", *numbers, ", ".join(remarks))
+    return Group(head, "", table)
+
+
+def _spread_text(spread: dict[str, float | None], form: str) -> str:
+    if spread["mean"] is None:
+        return "none is finite"
+    low, high, mean, median = (format(spread[key], form) for key in ("min", "max", "mean", "median"))
+    return f"{low} to {high}, mean {mean}, median {median}"
+
+
+def plot_trajectories(episodes: Episodes, *, count: int = 3, columns: int = 12) -> Any:
+    """A matplotlib figure: the first state columns, the first actions and the reward of a few episodes over time.
+
+    The episodes are spread evenly over the order of their returns, so that good and bad ones are seen.
+    """
+    from matplotlib.figure import Figure
+
+    order = np.argsort(episodes.returns, kind="stable")
+    chosen = order[np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))]
+    names = [*_labels(episodes, "state")[:columns], *_labels(episodes, "action")[: columns // 2], "reward"]
+    width = min(4, len(names))
+    height = -(-len(names) // width)
+    figure = Figure(figsize=(3.2 * width, 1.9 * height), layout="constrained")
+    axes = figure.subplots(height, width, squeeze=False).ravel()
+    for index in chosen:
+        episode = episodes.episode(int(index))
+        series = [*episode.observations.T[:columns], *episode.actions.T[: columns // 2], episode.rewards]
+        for axis, values in zip(axes, series, strict=False):
+            axis.plot(values, linewidth=0.8, label=f"episode {index}, return {episode.rewards.sum():.4g}")
+    for axis, name in zip(axes, names, strict=False):
+        axis.set_title(name, fontsize=9)
+        axis.tick_params(labelsize=7)
+    for axis in axes[len(names) :]:
+        axis.set_axis_off()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(chosen), fontsize=8)
+    figure.supxlabel("step", fontsize=9)
+    return figure
+
+
+def _labels(episodes: Episodes, kind: str) -> list[str]:
+    names, size = {
+        "state": (episodes.metadata.state_names, episodes.state_size),
+        "action": (episodes.metadata.action_names, episodes.action_size),
+    }[kind]
+    units = episodes.metadata.units
+    return [f"{n} [{units[n]}]" if n in units else n for n in names or [f"{kind}_{i}" for i in range(size)]]

@@ -1,0 +1,75 @@
+"""Checks that turn bad arrays into one sentence."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from koopax._errors import KoopaxError
+from koopax.data.statistics import iterate_chunks
+
+if TYPE_CHECKING:
+    from koopax.data.episodes import Episodes
+
+
+def as_float32(array: ArrayLike, name: str, episode: int) -> np.ndarray:
+    """One episode's array as float32, with the axes that its name asks for."""
+    try:
+        with np.errstate(over="ignore"):
+            out = np.asarray(array).astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise KoopaxError(f"{name} of episode {episode} are not numbers ({error}): give a float array.") from error
+    axes = 2 if name in ("observations", "actions") else 1
+    if name in ("rewards", "durations") and out.ndim == 2 and out.shape[1] == 1:
+        out = out[:, 0]
+    if out.ndim != axes:
+        wanted = "[steps, columns]" if axes == 2 else "[steps]"
+        raise KoopaxError(f"{name} of episode {episode} have shape {out.shape}: give {wanted}.")
+    return out
+
+
+def check_lists(columns: Mapping[str, list[np.ndarray]]) -> np.ndarray:
+    """Steps of each episode [E]; raise unless the arrays of every episode fit together."""
+    lengths = np.asarray([len(a) for a in columns["actions"]], np.int64)
+    for name, arrays in columns.items():
+        for i, array in enumerate(arrays):
+            expected = lengths[i] + (name == "observations")
+            if len(array) != expected:
+                raise KoopaxError(
+                    f"episode {i} has {lengths[i]} actions and {len(array)} {name}: "
+                    f"{name} need {expected} rows (observations have one row more than actions and rewards)."
+                )
+            if array.shape[1:] != arrays[0].shape[1:]:
+                raise KoopaxError(
+                    f"{name} of episode {i} have {array.shape[1]} columns, those of episode 0 {arrays[0].shape[1]}: "
+                    "every episode needs the same."
+                )
+    if (empty := np.flatnonzero(lengths == 0)).size:
+        raise KoopaxError(f"episode {empty[0]} has no step: remove it.")
+    return lengths
+
+
+def check_finite(episodes: "Episodes") -> None:
+    """Raise on the first NaN or infinite value, and on a step that takes no time."""
+    for chunk in iterate_chunks(episodes):
+        for name in ("observations", "actions", "rewards", "durations"):
+            array = getattr(chunk, name)
+            if array is None:
+                continue
+            bad = ~np.isfinite(array)
+            if bad.any():
+                where = np.argwhere(bad)[0]
+                episode = int(np.searchsorted(chunk.starts, where[0], side="right")) - 1
+                column = f", column {where[1]}" if len(where) > 1 else ""
+                raise KoopaxError(
+                    f"{name} of episode {chunk.first_episode + episode} hold {array[tuple(where)]} "
+                    f"(row {where[0] - chunk.starts[episode]}{column}): remove or repair the episode."
+                )
+            if name == "durations" and (array <= 0).any():
+                row = int(np.flatnonzero(array <= 0)[0])
+                episode = int(np.searchsorted(chunk.starts, row, side="right")) - 1
+                raise KoopaxError(
+                    f"episode {chunk.first_episode + episode} has a step of duration {array[row]}: "
+                    "times must increase within an episode."
+                )
