@@ -16,7 +16,6 @@ from koopax.agents.sac.agent import make_state, remember_and_learn
 from koopax.agents.sac.checkpoint import load_checkpoint
 from koopax.agents.sac.networks import sample_action
 from koopax.data.policies import load_policy
-from koopax.envs import LockStep
 
 TINY = SACConfig(
     env="Pendulum-v1",
@@ -114,19 +113,6 @@ def test_time_limits_continue_and_terminations_do_not(tmp_path):
         same = np.all(np.asarray(storage.next_observations)[:239] == np.asarray(storage.observations)[1:240], axis=1)
         assert (same | (continues[:239] == 0) | ~np.bool_(ends)).all()
         assert (~same).any()
-
-
-def test_lockstep_restores_mujoco_bit_for_bit():
-    rng = np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (120, 2, 3)).astype(np.float32)
-    first = LockStep("Hopper-v5", 2, seed=5)
-    for row in actions[:70]:
-        first.step(row)
-    second = LockStep("Hopper-v5", 2, seed=5)
-    second.restore(first.save())
-    for row in actions[70:]:
-        for a, b in zip(first.step(row), second.step(row), strict=True):
-            np.testing.assert_array_equal(a, b)
 
 
 def test_exported_policy_acts_like_the_jax_actor(tmp_path):
