@@ -30,6 +30,10 @@ TINY = SACConfig(
     evaluate_every=240,
     evaluate_episodes=2,
     snapshot_every=480,
+    critic_norm="layer",
+    policy_delay=2,
+    adam_b1=0.9,
+    updates_per_step=0.5,
 )
 NORMS = {
     "layer": TINY,

@@ -9,7 +9,7 @@ CRITIC_NORMS = ("none", "layer", "batch")
 
 @dataclasses.dataclass(frozen=True)
 class SACConfig:
-    """Settings of `koopax.agents.sac.train`; the defaults learn Gymnasium's MuJoCo tasks on one CPU core."""
+    """Settings of `koopax.agents.sac.train`; the defaults trained the shipped experts."""
 
     env: str = "HalfCheetah-v5"
     """Environment name, as `koopax.envs.make` takes it."""
@@ -27,17 +27,17 @@ class SACConfig:
     """γ."""
     learning_rate: float = 1e-3
     """Adam's step size for the critics, the actor and the temperature."""
-    adam_b1: float = 0.9
-    """Adam's first-moment decay; 0.5 suits batch-normalised critics."""
-    critic_norm: str = "layer"
-    """Normalisation in the critics: none, layer, or batch (no target network, joint pass)."""
+    adam_b1: float = 0.5
+    """Adam's first-moment decay; 0.5 suits batch-normalised critics, 0.9 the others."""
+    critic_norm: str = "batch"
+    """Normalisation in the critics: none, layer, or batch (as in CrossQ: no target network, joint pass)."""
     target_rate: float = 0.005
     """τ of the target network's moving average; unused with critic_norm="batch"."""
-    policy_delay: int = 2
+    policy_delay: int = 3
     """Critic updates per actor and temperature update."""
-    updates_per_step: float = 0.5
+    updates_per_step: float = 0.25
     """Critic updates per environment step, over all environments together."""
-    lock_steps: int = 8
+    lock_steps: int = 6
     """Lock-steps of the environments between two dispatches of updates."""
     initial_temperature: float = 0.1
     """α at the start."""

@@ -4,8 +4,10 @@ Nothing is chosen by hand: the curve of the run proposes snapshots, whole episod
 carries where it came from.
 """
 
+import dataclasses
 import datetime
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.train import CONFIG, SNAPSHOTS, read_curve
 from koopax.data.policies import WEIGHTS, GaussianPolicy, load_policy
 from koopax.envs import episode_returns
@@ -26,17 +29,16 @@ MEDIUM_RANGE = (1 / 3, 1 / 2)
 
 
 class Measured(NamedTuple):
-    """A snapshot and the returns of whole episodes with it."""
+    """A snapshot and the returns of whole episodes with it, actions sampled as they are for datasets."""
 
     steps: int
     policy: GaussianPolicy
-    stochastic: np.ndarray
-    deterministic: np.ndarray
+    returns: np.ndarray
 
     @property
     def mean(self) -> float:
-        """Mean return with sampled actions, as datasets are collected."""
-        return float(np.mean(self.stochastic))
+        """Mean return."""
+        return float(np.mean(self.returns))
 
 
 def export_experts(
@@ -47,15 +49,15 @@ def export_experts(
     results: Path = Path("results/experts"),
     episodes: int = 20,
     rungs: int = 10,
-    command: str | None = None,
     seed: int = 10_000,
 ) -> dict[str, Any]:
     """Write `weights/NAME-{expert,medium,ladder-1…rungs}.npz` and `results/NAME.json`, and return the latter.
 
     Candidates come from the run's curve (a few deterministic episodes); each is then measured on `episodes`
-    whole episodes, with sampled and with mean actions. The expert has the highest mean return with sampled
-    actions; the medium policy lies between a third and a half of it, or as near as the run allows; the
-    ladder goes up in steps of return that are as even as the run allows, and ends with the expert.
+    whole episodes with sampled actions, as datasets are collected. The expert has the highest mean return; the
+    medium policy lies between a third and a half of it, or as near as the run allows; the ladder goes up in
+    steps of return that are as even as the run allows, and ends with the expert. For the expert and the medium
+    policy the returns with mean actions are recorded too.
     """
     run = Path(run)
     curve = _curve_with_snapshots(run)
@@ -68,11 +70,14 @@ def export_experts(
     ladder = _ladder(curve, expert, rungs, measure)
 
     chosen = {"expert": expert, "medium": medium} | {f"ladder-{i}": rung for i, rung in enumerate(ladder, 1)}
-    command = command or " ".join(sys.argv)
-    shared = {"config": config, "command": command, "versions": _versions()}
+    shared = {"config": config, "command": _command(config), "versions": _versions()}
+    summaries = {
+        label: {"steps": measured.steps, **measure.summary(measured, deterministic=not label.startswith("ladder"))}
+        for label, measured in chosen.items()
+    }
     for label, measured in chosen.items():
-        provenance = measured.policy.provenance | shared | _returns(measured)
-        GaussianPolicy(**{**vars(measured.policy), "provenance": provenance}).save(weights / f"{name}-{label}.npz")
+        provenance = measured.policy.provenance | shared | summaries[label]
+        dataclasses.replace(measured.policy, provenance=provenance).save(weights / f"{name}-{label}.npz")
     record = {
         "name": name,
         **shared,
@@ -81,7 +86,7 @@ def export_experts(
         "machine": _machine(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
-        "policies": {label: {"steps": measured.steps, **_returns(measured)} for label, measured in chosen.items()},
+        "policies": summaries,
         "curve": read_curve(run),
     }
     results.mkdir(parents=True, exist_ok=True)
@@ -99,18 +104,21 @@ class _Measurer:
     def __call__(self, steps: int) -> Measured:
         if steps not in self.known:
             policy = load_policy(_snapshot(self.run, steps))
-            stochastic, deterministic = (
-                episode_returns(self.env, policy.with_deterministic(mode), self.episodes, seed=self.seed)
-                for mode in (False, True)
-            )
-            self.known[steps] = Measured(steps, policy, stochastic, deterministic)
+            returns = episode_returns(self.env, policy, self.episodes, seed=self.seed)
+            self.known[steps] = Measured(steps, policy, returns)
             print(
-                f"{self.env} at {steps} steps: sampled {stochastic.mean():.0f} ± {stochastic.std():.0f}, "
-                f"mean action {deterministic.mean():.0f} ± {deterministic.std():.0f}",
-                file=sys.stderr,
-                flush=True,
+                f"{self.env} at {steps} steps: {returns.mean():.0f} ± {returns.std():.0f}", file=sys.stderr, flush=True
             )
         return self.known[steps]
+
+    def summary(self, measured: Measured, *, deterministic: bool) -> dict[str, float]:
+        """Mean and deviation of the returns, with mean actions as well if asked for."""
+        summary = _mean_and_deviation("", measured.returns)
+        if deterministic:
+            policy = measured.policy.with_deterministic(True)
+            returns = episode_returns(self.env, policy, self.episodes, seed=self.seed)
+            summary |= _mean_and_deviation("deterministic_", returns)
+        return summary
 
 
 def _medium(curve: Sequence[dict[str, Any]], expert: Measured, measure: _Measurer) -> Measured:
@@ -126,7 +134,7 @@ def _medium(curve: Sequence[dict[str, Any]], expert: Measured, measure: _Measure
 
 
 def _ladder(curve: Sequence[dict[str, Any]], expert: Measured, rungs: int, measure: _Measurer) -> list[Measured]:
-    """Snapshots whose measured returns are nearest to evenly spaced ones, from the first snapshot to the expert."""
+    """Snapshots whose returns are nearest to evenly spaced ones, from the first snapshot up to the expert."""
     earlier = [line for line in curve if line["steps"] < expert.steps]
     start = measure(int(earlier[0]["steps"])).mean
     chosen = {int(earlier[0]["steps"]), expert.steps}
@@ -134,7 +142,8 @@ def _ladder(curve: Sequence[dict[str, Any]], expert: Measured, rungs: int, measu
         left = [line for line in earlier if line["steps"] not in chosen]
         if left:
             chosen.add(int(min(left, key=lambda line: abs(line["return_mean"] - target))["steps"]))
-    return sorted((measure(steps) for steps in chosen), key=lambda measured: measured.mean)
+    measured = sorted((measure(steps) for steps in chosen), key=lambda rung: rung.mean)
+    return [rung for rung in measured if rung.mean <= expert.mean]
 
 
 def _curve_with_snapshots(run: Path) -> list[dict[str, Any]]:
@@ -150,13 +159,19 @@ def _snapshot(run: Path, steps: int) -> Path:
     return run / SNAPSHOTS / f"step-{steps:09d}.npz"
 
 
-def _returns(measured: Measured) -> dict[str, float]:
+def _mean_and_deviation(prefix: str, returns: np.ndarray) -> dict[str, float]:
     return {
-        "return_mean": round(measured.mean, 1),
-        "return_std": round(float(np.std(measured.stochastic)), 1),
-        "return_mean_deterministic": round(float(np.mean(measured.deterministic)), 1),
-        "return_std_deterministic": round(float(np.std(measured.deterministic)), 1),
+        f"{prefix}return_mean": round(float(np.mean(returns)), 1),
+        f"{prefix}return_deviation": round(float(np.std(returns)), 1),
     }
+
+
+def _command(config: dict[str, Any]) -> str:
+    """A command that trains the run again, with every setting that is not a default."""
+    defaults = dataclasses.asdict(SACConfig())
+    config = config | {"hidden_sizes": tuple(config["hidden_sizes"])}
+    settings = ", ".join(f"{name}={value!r}" for name, value in config.items() if value != defaults.get(name))
+    return f"python -c \"from koopax.agents.sac import SACConfig, train; train(SACConfig({settings}), 'run')\""
 
 
 def _versions() -> dict[str, str]:
@@ -164,8 +179,6 @@ def _versions() -> dict[str, str]:
 
 
 def _machine() -> dict[str, Any]:
-    import os
-
     return {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
 
 
