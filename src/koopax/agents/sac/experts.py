@@ -75,6 +75,8 @@ def export_experts(
         label: {"steps": measured.steps, **measure.summary(measured, deterministic=not label.startswith("ladder"))}
         for label, measured in chosen.items()
     }
+    for stale in weights.glob(f"{name}-ladder-*.npz"):
+        stale.unlink()
     for label, measured in chosen.items():
         provenance = measured.policy.provenance | shared | summaries[label]
         dataclasses.replace(measured.policy, provenance=provenance).save(weights / f"{name}-{label}.npz")
