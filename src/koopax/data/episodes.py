@@ -60,11 +60,11 @@ class Episodes:
     @classmethod
     def from_arrays(
         cls,
-        observations: Sequence[ArrayLike],
-        actions: Sequence[ArrayLike],
-        rewards: Sequence[ArrayLike],
+        observations: Sequence[ArrayLike] | np.ndarray,
+        actions: Sequence[ArrayLike] | np.ndarray,
+        rewards: Sequence[ArrayLike] | np.ndarray,
         *,
-        durations: Sequence[ArrayLike] | None = None,
+        durations: Sequence[ArrayLike] | np.ndarray | None = None,
         terminated: ArrayLike | None = None,
         sources: Sequence[str] | None = None,
         environment: str | None = None,
