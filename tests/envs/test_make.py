@@ -54,6 +54,15 @@ def test_dict_observations_keep_every_component():
     assert observation.size == sum(np.size(part) for part in timestep.observation.values())
 
 
+@pytest.mark.parametrize("name", ["cheetah-run", "HalfCheetah-v5"])
+def test_time_limit_is_a_truncation(name):
+    env = make(name, seed=0)
+    env.reset()
+    action = np.zeros(6, np.float32)
+    ends = [env.step(action)[2:4] for _ in range(1000)]
+    assert ends == [(False, False)] * 999 + [(False, True)]
+
+
 @pytest.mark.parametrize("name", ["HalfCheeta-v5", "cheetah-rum", "nothing/like-this"])
 def test_unknown_name_is_one_sentence_with_a_hint(name):
     with pytest.raises(KoopaxError, match=r"unknown environment .*(did you mean|give a Gymnasium id)") as caught:

@@ -11,18 +11,19 @@ from koopax._errors import KoopaxError
 INSTALL = "pip install 'koopax[mujoco]'"
 
 
-def make(name: str, *, seed: int | None = None) -> Any:
+def make(name: str, *, seed: int | None = None, **options: Any) -> Any:
     """A `gymnasium.Env` with flat float32 observations [S] and float32 actions [A] in the env's own bounds.
 
     The name is any Gymnasium id (`HalfCheetah-v5`), a dm_control id (`dm_control/cheetah-run-v0`), or the
     short name of a dm_control task (`cheetah-run`). With a seed, the first `reset()` uses it.
+    Options go to `gymnasium.make`; `render_mode="rgb_array"` is what pixels and videos need.
     """
     gymnasium = _gymnasium(name)
     from koopax.envs.flat import FlatObservations
 
     identifier = _resolve(name, gymnasium)
     try:
-        env = gymnasium.make(identifier)
+        env = gymnasium.make(identifier, **options)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         raise KoopaxError(f"environment {name!r} needs more packages ({error}); install them: {INSTALL}.") from None
     if not isinstance(env.action_space, gymnasium.spaces.Box) or len(env.action_space.shape) != 1:

@@ -113,25 +113,32 @@ def _loop(run: _Run) -> None:
 
 
 def _dispatch(run: _Run) -> None:
-    """Step every environment `lock_steps` times, then learn from the replay with the new transitions in it."""
-    config, envs = run.config, run.envs
-    learning = run.steps >= config.random_steps
-    ones = np.ones_like(envs.low)
-    # NumPy acts for a handful of environments in a tenth of the time that a dispatch to the device takes.
-    explorer = actor_policy(run.state, -ones, ones) if learning else RandomPolicy(-ones, ones)
-    blocks = []
-    for i in range(config.lock_steps):
-        rng = np.random.default_rng((config.seed, run.steps + i * config.num_envs))
-        actions = explorer.act(envs.observations, rng)
-        taken = envs.step(envs.low + 0.5 * (envs.high - envs.low) * (actions + 1))
-        continues = 1 - taken.terminated.astype(np.float32)
-        blocks.append((taken.observations, actions, taken.rewards, continues, taken.next_observations))
-    new = Transitions(*(jnp.asarray(np.concatenate(parts)) for parts in zip(*blocks, strict=True)))
+    """Step the environments, then learn from the replay with the new transitions in it."""
+    config, learning = run.config, run.steps >= run.config.random_steps
+    new = collect(run.envs, run.state if learning else None, config, run.steps)
     if learning:
         run.state, run.metrics = remember_and_learn(run.state, new, config)
     else:
         run.state = remember(run.state, new, config)
     run.steps += config.steps_per_dispatch
+
+
+def collect(envs: LockStep, state: TrainState | None, config: SACConfig, steps: int) -> Transitions:
+    """`config.steps_per_dispatch` transitions with the state's policy, or with uniform actions without one.
+
+    The noise depends on the seed and on the number of steps taken so far only.
+    """
+    ones = np.ones_like(envs.low)
+    # NumPy acts for a handful of environments in a tenth of the time that a dispatch to the device takes.
+    explorer = RandomPolicy(-ones, ones) if state is None else actor_policy(state, -ones, ones)
+    blocks = []
+    for i in range(config.lock_steps):
+        rng = np.random.default_rng((config.seed, steps + i * config.num_envs))
+        actions = explorer.act(envs.observations, rng)
+        taken = envs.step(envs.low + 0.5 * (envs.high - envs.low) * (actions + 1))
+        continues = 1 - taken.terminated.astype(np.float32)
+        blocks.append((taken.observations, actions, taken.rewards, continues, taken.next_observations))
+    return Transitions(*(jnp.asarray(np.concatenate(parts)) for parts in zip(*blocks, strict=True)))
 
 
 def _passed(before: int, after: int, every: int) -> bool:
