@@ -52,7 +52,7 @@ def test_aliased_modes_are_counted_and_warned_of():
     assert (analysis.period[1:] >= 2 - 1e-6).all()  # what a step can show
 
 
-def test_other_objects_have_no_spectrum():
+def test_other_objects_have_no_spectrum(unchecked_shapes):
     with pytest.raises(KoopaxError, match="has no eigenvalues"):
         analyse_spectrum(eqx.nn.Identity())  # type: ignore[arg-type]
 

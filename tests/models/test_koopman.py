@@ -112,7 +112,7 @@ def test_theorem_3_1(spectrum, method):
     with jax.enable_x64(True):
         core = build(spectrum)
         rng = np.random.default_rng(6)
-        start, inputs = rng.normal(size=(2, MODES)), rng.normal(size=(2, horizon, MODES))
+        start, inputs = jnp.asarray(rng.normal(size=(2, MODES))), jnp.asarray(rng.normal(size=(2, horizon, MODES)))
         target = rng.normal(size=(2, MODES))
         discrete = discretise(core.spectrum)
         rate = np.asarray(core.spectrum.rates()[0] * core.spectrum.time_step())
@@ -120,17 +120,17 @@ def test_theorem_3_1(spectrum, method):
         def loss(latent):  # any loss: here one that couples the modes and is not quadratic
             return jnp.sum(jnp.tanh(latent[0] - target[0]) ** 2) + jnp.prod(jnp.cos(latent[1] + target[1]))
 
+        def of_step(x, c, k):
+            states = linear_recurrence(discrete.transition, (c[0], c[1]), (x[0], x[1]), method=method)
+            return loss((states[0][k - 1], states[1][k - 1]))
+
+        gradients = jax.jit(jax.grad(of_step, argnums=(0, 1)))
+        states = linear_recurrence(discrete.transition, (inputs[0], inputs[1]), (start[0], start[1]), method=method)
         for k in (1, 2, 7, horizon):
-
-            def of_step(x, c, k=k):
-                states = linear_recurrence(discrete.transition, (c[0], c[1]), (x[0], x[1]), method=method)
-                return loss((states[0][k - 1], states[1][k - 1]))
-
-            of_start, of_inputs = jax.grad(of_step, argnums=(0, 1))(jnp.asarray(start), jnp.asarray(inputs))
-            states = linear_recurrence(discrete.transition, (inputs[0], inputs[1]), (start[0], start[1]), method=method)
+            of_start, of_inputs = gradients(start, inputs, k)
             at_loss = complex_norms(jax.grad(loss)((states[0][k - 1], states[1][k - 1])))
             np.testing.assert_allclose(complex_norms(of_start), np.exp(k * rate) * at_loss, rtol=1e-7, atol=1e-12)
-            for l in range(1, horizon + 1):
+            for l in range(1, horizon + 1):  # noqa: E741
                 expected = np.exp((k - l) * rate) * at_loss if l <= k else np.zeros(MODES)
                 actual = complex_norms((of_inputs[0][l - 1], of_inputs[1][l - 1]))
                 np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-12)

@@ -147,7 +147,7 @@ def test_powers(count, radius, angle):
 
 @given(st.integers(1, 5000))
 def test_fast_length_is_the_smallest_smooth_number(minimum):
-    length = recurrence._fast_length(minimum)
+    length = recurrence.fast_length(minimum)
 
     def smooth(n):
         for prime in (2, 3, 5):

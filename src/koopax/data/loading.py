@@ -3,6 +3,7 @@
 import inspect
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -145,11 +146,11 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _memory() -> float:
+def _memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return float("inf")
+        return sys.maxsize
 
 
 def save(episodes: Episodes, destination: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

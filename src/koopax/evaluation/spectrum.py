@@ -3,9 +3,14 @@
 import warnings
 from dataclasses import dataclass
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from koopax._errors import KoopaxError, KoopaxWarning
+from koopax.data.episodes import Episodes
+from koopax.data.windows import fixed_windows
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
@@ -29,14 +34,17 @@ class SpectrumAnalysis:
     aliased: np.ndarray
     """Modes with |ω| Δt > π: they turn by more than half a circle per step, so ω is not what can be observed."""
 
+    importance: np.ndarray | None = None
+    """Share of each mode in the predicted motion, summing to 1, where the analysis was given episodes."""
+
     @property
     def stability_margin(self) -> float:
         """1 − max |λ̄|: positive for a strictly stable model, 0 for one with a rotation."""
         return float(1.0 - np.abs(self.discrete).max())
 
     def table(self) -> dict[str, np.ndarray]:
-        """Columns by name, slowest modes first."""
-        order = np.argsort(-self.half_life, kind="stable")
+        """Columns by name; the most important modes first where importance is known, else the slowest."""
+        order = np.argsort(-(self.half_life if self.importance is None else self.importance), kind="stable")
         columns = {
             "decay_per_step": -self.continuous.real * self.time_step,
             "phase_per_step": np.angle(self.discrete),
@@ -45,11 +53,16 @@ class SpectrumAnalysis:
             "magnitude": np.abs(self.discrete),
             "aliased": self.aliased,
         }
+        if self.importance is not None:
+            columns = {"importance": self.importance, **columns}
         return {name: column[order] for name, column in columns.items()}
 
 
-def analyse_spectrum(model: DynamicsModel | LatentDynamics) -> SpectrumAnalysis:
-    """The spectrum of a model with a Koopman core. Warns where modes are aliased."""
+def analyse_spectrum(model: DynamicsModel | LatentDynamics, episodes: Episodes | None = None) -> SpectrumAnalysis:
+    """The spectrum of a model with a Koopman core. Warns where modes are aliased.
+
+    With `episodes`, also how much each mode matters in them, see `mode_importance`.
+    """
     core = model.core if isinstance(model, DynamicsModel) else model
     if not isinstance(core, KoopmanCore):
         raise KoopaxError(
@@ -71,4 +84,44 @@ def analyse_spectrum(model: DynamicsModel | LatentDynamics) -> SpectrumAnalysis:
             KoopaxWarning,
             stacklevel=2,
         )
-    return SpectrumAnalysis(decay + 1j * frequency, discrete, step, half_life, period, aliased)
+    importance = None
+    if episodes is not None:
+        if not isinstance(model, DynamicsModel):
+            raise KoopaxError("the importance of modes is that in decoded states: pass a DynamicsModel, not its core.")
+        importance = mode_importance(model, episodes)
+    return SpectrumAnalysis(decay + 1j * frequency, discrete, step, half_life, period, aliased, importance)
+
+
+def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 100, windows: int = 64) -> np.ndarray:
+    """Each mode's share in the motion that the model predicts, of shape [modes], summing to 1.
+
+    For mode j it is the mean of |J_j (x_j − x̄_j)|² over windows, halfway and at the end, where J_j are the two columns of the
+    decoder's Jacobian (in normalised units) that belong to the mode and x̄_j is its mean.
+    """
+    horizon = min(horizon, int(episodes.lengths.max()))
+    batches = fixed_windows(episodes, horizon, windows, seed=0, batch_size=windows)
+    batch = next(iter(batches))
+
+    @eqx.filter_jit
+    def contributions(model: DynamicsModel, states, actions, durations):
+        def latents_of(state, actions, durations):
+            return model.rollout(state, actions, durations=durations, return_latents=True).latents
+
+        latents = jax.vmap(latents_of, in_axes=(0, 0, None if durations is None else 0))(states, actions, durations)
+        moving = latents - jnp.mean(latents, axis=(0, 1))
+
+        def of_last(latent, moved):  # [state, 2, modes] · [2, modes]
+            jacobian = jax.jacrev(model.decoder)(latent).reshape(-1, 2, latent.size // 2)
+            return jnp.sum(jnp.einsum("srm,rm->sm", jacobian, moved.reshape(2, -1)) ** 2, axis=0)
+
+        middle = horizon // 2
+        return jnp.mean(
+            jax.vmap(of_last)(latents[:, middle], moving[:, middle]) + jax.vmap(of_last)(latents[:, -1], moving[:, -1]),
+            axis=0,
+        )
+
+    durations = None if batch.durations is None else jnp.asarray(batch.durations)
+    energy = np.asarray(
+        contributions(model, jnp.asarray(batch.states[:, 0]), jnp.asarray(batch.actions), durations), np.float64
+    )
+    return energy / energy.sum()

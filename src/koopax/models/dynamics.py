@@ -5,6 +5,9 @@
     ŝ_{t+k} = d_ξ(x̂_{t+k}),  k = 1 … T  decoder
     r̂_{t+k} = r(x̂_{t+k}, a_{t+k}),  k = 0 … T−1, with x̂_t = x_t
 
+or, without a reward head of its own, r̂_{t+k} is one more output of d_ξ(x̂_{t+k+1}): that latent has seen the same state
+and action, and the decoder's hidden layer is computed anyway.
+
 The networks see normalised values; the normaliser is part of the model and saved with it.
 """
 
@@ -41,8 +44,8 @@ class ModelConfig:
     """Widths of the state encoder's hidden layers."""
     decoder_hidden: tuple[int, ...] = (256,)
     """Widths of the state decoder's hidden layers."""
-    reward_hidden: tuple[int, ...] = (256,)
-    """Widths of the reward head's hidden layers."""
+    reward_hidden: tuple[int, ...] | None = (256,)
+    """Widths of the reward head's hidden layers; None reads the reward from the decoder of the latent it led to."""
     core_options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the core."""
 
@@ -68,7 +71,7 @@ class DynamicsModel(eqx.Module):
     encoder: MLP
     core: LatentDynamics
     decoder: MLP
-    reward_head: MLP
+    reward_head: MLP | None
     config: ModelConfig = eqx.field(static=True)
 
     def __init__(self, config: ModelConfig, normaliser: Normaliser, *, key: PRNGKeyArray):
@@ -85,8 +88,9 @@ class DynamicsModel(eqx.Module):
         self.normaliser = normaliser
         self.encoder = MLP((state, *config.encoder_hidden, latent), key=encoder_key)
         self.core = make_core(config.core, latent, action, key=core_key, **config.core_options)
-        self.decoder = MLP((latent, *config.decoder_hidden, state), key=decoder_key)
-        self.reward_head = MLP((latent + action, *config.reward_hidden, 1), key=reward_key)
+        own_head = config.reward_hidden is not None
+        self.decoder = MLP((latent, *config.decoder_hidden, state if own_head else state + 1), key=decoder_key)
+        self.reward_head = MLP((latent + action, *config.reward_hidden, 1), key=reward_key) if own_head else None
         self.config = config
 
     @classmethod
@@ -98,7 +102,7 @@ class DynamicsModel(eqx.Module):
         latent_size: int = 512,
         encoder_hidden: tuple[int, ...] = (256,),
         decoder_hidden: tuple[int, ...] = (256,),
-        reward_hidden: tuple[int, ...] = (256,),
+        reward_hidden: tuple[int, ...] | None = (256,),
         key: PRNGKeyArray,
         **core_options: Any,
     ) -> "DynamicsModel":
@@ -110,7 +114,7 @@ class DynamicsModel(eqx.Module):
             latent_size: real width of a latent.
             encoder_hidden: widths of the state encoder's hidden layers.
             decoder_hidden: widths of the state decoder's hidden layers.
-            reward_hidden: widths of the reward head's hidden layers.
+            reward_hidden: widths of the reward head's hidden layers; None for no head of its own.
             key: for the initial parameters.
             **core_options: options of the core, such as `spectrum="paper"`.
         """
@@ -121,7 +125,7 @@ class DynamicsModel(eqx.Module):
             latent_size=latent_size,
             encoder_hidden=tuple(encoder_hidden),
             decoder_hidden=tuple(decoder_hidden),
-            reward_hidden=tuple(reward_hidden),
+            reward_hidden=None if reward_hidden is None else tuple(reward_hidden),
             core_options=core_options,
         )
         return cls(config, Normaliser.fit(data), key=key)
@@ -134,11 +138,15 @@ class DynamicsModel(eqx.Module):
 
     def decode(self, latent: Float[Array, " latent"]) -> Float[Array, " state"]:
         """The raw state of a latent."""
-        return self.normaliser.denormalise_state(self.decoder(latent))
+        return self.normaliser.denormalise_state(self.decoder(latent)[: self.config.state_size])
 
     def reward(self, latent: Float[Array, " latent"], action: Float[Array, " action"]) -> Float[Array, ""]:
         """The raw reward of taking a raw action in a latent."""
-        normalised = self.normalised_reward(latent, self.normaliser.normalise_action(action))
+        action = self.normaliser.normalise_action(action)
+        if self.reward_head is None:
+            normalised = self.decoder(self.core.step(latent, action))[-1]
+        else:
+            normalised = self.reward_head(jnp.concatenate([latent, action]))[0]
         return self.normaliser.denormalise_reward(normalised)
 
     def rollout(
@@ -184,20 +192,31 @@ class DynamicsModel(eqx.Module):
         if durations is not None:
             self._check("durations", durations, (actions.shape[0],))
         normalised = self.normaliser.normalise_action(actions)
-        if reencode_every is None:
+        if reencode_every is None or reencode_every >= actions.shape[0]:
             latents = self.core.rollout(latent, normalised, durations)
         else:
             latents = self._reencoded_rollout(latent, normalised, durations, reencode_every)
-        states = jax.vmap(self.decode)(latents)
-        before = jnp.concatenate([latent[None], latents[:-1]])
-        rewards = jax.vmap(self.reward)(before, actions)
-        return Prediction(states, rewards, latents if return_latents else None)
+        states, rewards = self.read(latent, latents, normalised)
+        return Prediction(
+            self.normaliser.denormalise_state(states),
+            self.normaliser.denormalise_reward(rewards),
+            latents if return_latents else None,
+        )
 
     # Normalised units, for losses.
 
-    def normalised_reward(self, latent: Float[Array, " latent"], action: Float[Array, " action"]) -> Float[Array, ""]:
-        """The normalised reward of a normalised action."""
-        return self.reward_head(jnp.concatenate([latent, action]))[0]
+    def read(
+        self,
+        latent: Float[Array, " latent"],
+        latents: Float[Array, "time latent"],
+        actions: Float[Array, "time action"],
+    ) -> tuple[Float[Array, "time state"], Float[Array, " time"]]:
+        """Normalised states and rewards from x_0, x̂_1 … x̂_T and the normalised actions between them."""
+        decoded = jax.vmap(self.decoder)(latents)
+        if self.reward_head is None:
+            return decoded[:, :-1], decoded[:, -1]
+        before = jnp.concatenate([latent[None], latents[:-1]])
+        return decoded, jax.vmap(self.reward_head)(jnp.concatenate([before, actions], axis=-1))[:, 0]
 
     def trainable(self) -> "DynamicsModel":
         """A model-shaped tree that is True at parameters and False elsewhere (the normaliser is never trained)."""
@@ -222,7 +241,7 @@ class DynamicsModel(eqx.Module):
 
         def chunk(start: Array, now: tuple[Array, Array | None]) -> tuple[Array, Array]:
             latents = self.core.rollout(start, *now)
-            return self.encoder(self.decoder(latents[-1])), latents
+            return self.encoder(self.decoder(latents[-1])[: self.config.state_size]), latents
 
         def cut(array: Array | None) -> Array | None:
             return None if array is None else array[: whole * every].reshape(whole, every, *array.shape[1:])

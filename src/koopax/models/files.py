@@ -14,9 +14,7 @@ the common array formats: none of them notices a flipped byte in header and arra
 import dataclasses
 import hashlib
 import json
-import os
 import struct
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax.data.atomic import new_file
 from koopax.data.normalisation import Normaliser
 from koopax.models.dynamics import DynamicsModel, ModelConfig
 
@@ -58,7 +57,8 @@ def save_model(model: DynamicsModel, path: str | Path) -> None:
             *(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays),
         ]
     )
-    _write_whole(Path(path), body + hashlib.sha256(body).digest())
+    with new_file(Path(path), overwrite=True) as temporary:
+        temporary.write_bytes(body + hashlib.sha256(body).digest())
 
 
 def load_model(path: str | Path) -> DynamicsModel:
@@ -136,20 +136,3 @@ def _foreign(path: Path, header: dict[str, Any], problem: str) -> KoopaxError:
         f"the model file {str(path)!r} was written by koopax {writer} and {problem}: "
         f"load it with that version (this is {reader})."
     )
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise KoopaxError(
-            f"can't write the model file {str(path)!r} ({error.strerror}): choose another place or free some space."
-        ) from error

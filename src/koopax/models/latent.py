@@ -2,17 +2,30 @@
 
 import abc
 from importlib import import_module
+from typing import TypeAlias
 
 import equinox as eqx
+import jax
 
 from koopax._errors import KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
 
 
+class Memory(eqx.Module):
+    """All that is needed to go on, of a core that remembers more than its latent: the latent and what is beneath it."""
+
+    latent: eqx.AbstractVar[Float[Array, " latent"]]
+
+
+# Where a rollout starts: at a latent, which begins a new sequence, or at a memory, which goes on with one.
+Start: TypeAlias = Float[Array, " latent"] | Memory
+
+
 class LatentDynamics(eqx.Module):
     """Moves a latent forward under actions. Written for one example: use `jax.vmap` for batches.
 
-    A core is Markovian in its latent: `rollout` over T steps equals T times `step`, and two rollouts in a row equal one.
+    `rollout` over T steps equals T times `step`, and two rollouts in a row equal one. Koopman, MLP and GRU are
+    Markovian in their latent: they start at latents and step to latents. The others are a `SequenceDynamics`.
     """
 
     latent_size: eqx.AbstractVar[int]
@@ -21,7 +34,7 @@ class LatentDynamics(eqx.Module):
     @abc.abstractmethod
     def rollout(
         self,
-        latent: Float[Array, " latent"],
+        latent: Start,
         actions: Float[Array, "time action"],
         durations: Float[Array, " time"] | None = None,
     ) -> Float[Array, "time latent"]:
@@ -33,16 +46,57 @@ class LatentDynamics(eqx.Module):
     @abc.abstractmethod
     def step(
         self,
-        latent: Float[Array, " latent"],
+        latent: Start,
         action: Float[Array, " action"],
         duration: Float[Array, ""] | None = None,
-    ) -> Float[Array, " latent"]:
-        """The latent after one action."""
+    ) -> Start:
+        """The latent, or the memory, after one action."""
+
+
+class SequenceDynamics(LatentDynamics):
+    """A core that remembers more than its latent: it starts at a latent or at a `Memory`, and steps to a `Memory`.
+
+    A latent that such a core put out does not continue its rollout: as a start, it begins a new sequence.
+    """
+
+    @abc.abstractmethod
+    def begin(self, latent: Float[Array, " latent"]) -> Memory:
+        """The memory of a sequence that holds its start and no action yet."""
+
+
+def latent_of(start: Start) -> Float[Array, " latent"]:
+    """The latent of a start, whichever kind it is."""
+    return start.latent if isinstance(start, Memory) else start
+
+
+def begin(core: LatentDynamics, start: Start) -> Start:
+    """`start` in the form in which the core's `step` returns it, which is what a scan over steps has to carry."""
+    if isinstance(core, SequenceDynamics) and not isinstance(start, Memory):
+        return core.begin(start)
+    return start
+
+
+def advance(
+    core: LatentDynamics,
+    start: Start,
+    actions: Float[Array, "time action"],
+    durations: Float[Array, " time"] | None = None,
+) -> Start:
+    """What all of the actions lead to: the start from which a second rollout continues a first one."""
+
+    def step(now: Start, inputs: tuple[Array, Array | None]) -> tuple[Start, None]:
+        return core.step(now, *inputs), None
+
+    return jax.lax.scan(step, begin(core, start), (actions, durations))[0]
 
 
 # Where each core lives. Imported when asked for, so that one core's dependencies burden no other.
 CORES: dict[str, str] = {
     "koopman": "koopax.models.koopman:KoopmanCore",
+    "mlp": "koopax.models.mlp:MLPCore",
+    "gru": "koopax.models.gru:GRUCore",
+    "transformer": "koopax.models.transformer:TransformerCore",
+    "dssm": "koopax.models.dssm:DSSMCore",
 }
 
 

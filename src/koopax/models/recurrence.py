@@ -114,13 +114,13 @@ def _convolution(transition: Pair, inputs: Pair, start: Pair) -> Pair:
     start_part = multiply(power, (start[0][None], start[1][None]))
 
     kernel = jnp.concatenate([jnp.ones_like(power[0][:1]) + 0j, (power[0] + 1j * power[1])[:-1]])
-    length = _fast_length(2 * horizon - 1)
+    length = fast_length(2 * horizon - 1)
     spectrum = jnp.fft.fft(inputs[0] + 1j * inputs[1], n=length, axis=0) * jnp.fft.fft(kernel, n=length, axis=0)
     driven = jnp.fft.ifft(spectrum, axis=0)[:horizon]
     return start_part[0] + driven.real, start_part[1] + driven.imag
 
 
-def _fast_length(minimum: int) -> int:
+def fast_length(minimum: int) -> int:
     """The smallest length ≥ minimum whose only prime factors are 2, 3 and 5."""
     best = 1 << (minimum - 1).bit_length()
     five = 1

@@ -129,18 +129,35 @@ def write(episodes: Episodes, folder: Path, *, identifier: str) -> None:
     minari = _import()
     from minari.dataset.minari_storage import MinariStorage
 
-    observation_space, action_space = _spaces(episodes)
-    (folder / "data").mkdir()
+    data = folder.resolve() / "data"
+    data.mkdir()
+    _require_space(episodes, data)
+    known = {"metadata": episodes.metadata.to_json(), "sources": episodes.sources.tolist()}
     try:
-        storage = MinariStorage.new(
-            folder / "data", observation_space, action_space, _spec(episodes.metadata.environment), jpeg_encoding=False
-        )
-        known = {"metadata": episodes.metadata.to_json(), "sources": episodes.sources.tolist()}
+        storage = MinariStorage.new(data, *_spaces(episodes), _spec(episodes.metadata.environment), jpeg_encoding=False)
         storage.update_metadata({"dataset_id": identifier, "minari_version": minari.__version__, _STORED: known})
         storage.update_episodes(_buffer(episodes.episode(i)) for i in range(episodes.num_episodes))
+        _verify(storage, episodes)
     except RuntimeError as error:
-        # h5py reports a failed flush on closing this way.
+        # h5py reports a failed flush this way.
         raise OSError(str(error)) from error
+
+
+def _require_space(episodes: Episodes, folder: Path) -> None:
+    """Fail now if the file will not fit: HDF5 flushes on closing, where h5py can't raise any more."""
+    raw = 4 * episodes.starts[-1] * (episodes.state_size + episodes.action_size + 2)
+    reserve = folder / "reserve"
+    with open(reserve, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, int(1.5 * raw) + 32_768 * episodes.num_episodes)
+    reserve.unlink()
+
+
+def _verify(storage: Any, episodes: Episodes) -> None:
+    """Read everything back, for the same reason."""
+    for i, written in enumerate(storage.get_episodes(range(episodes.num_episodes))):
+        for name, expected in _buffer(episodes.episode(i)).__dict__.items():
+            if isinstance(expected, np.ndarray) and not np.array_equal(written[name], expected, equal_nan=True):
+                raise OSError(f"{name} of episode {i} did not reach the disk")
 
 
 def _buffer(episode: Episode) -> Any:

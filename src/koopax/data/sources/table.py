@@ -150,7 +150,8 @@ def _columns(path: Path, is_csv: bool, choice: _Choice) -> dict[str, Any]:
     import pyarrow.csv
     import pyarrow.parquet
 
-    wanted = [choice.episode, *choice.numeric, *(n for n in (choice.terminated, choice.source) if n)]
+    named = [choice.episode, *choice.numeric, *(n for n in (choice.terminated, choice.source) if n)]
+    wanted = list(dict.fromkeys(named))
     try:
         if is_csv:
             types = {name: pyarrow.float32() for name in choice.numeric} | {choice.time: pyarrow.float64()}

@@ -1,0 +1,82 @@
+"""The MLP core: two linear layers with a ReLU between them, applied step after step.
+
+    x_{t+1} = W₂ ReLU(W₁ [x_t, f(a_t)] + b₁) + b₂      (+ x_t, where it is residual)
+
+The most common latent dynamics in model-based reinforcement learning. Nothing bounds its Jacobian, so errors and
+gradients grow or vanish over long horizons.
+"""
+
+import equinox as eqx
+import jax
+
+from koopax._types import Array, Float, PRNGKeyArray
+from koopax.models.action_inputs import ActionInput
+from koopax.models.latent import LatentDynamics
+
+
+class MLPCore(LatentDynamics):
+    """x_{t+1} = W₂ ReLU(W₁ [x_t, f(a_t)] + b₁) + b₂; a duration is one more feature of the action."""
+
+    action_input: ActionInput
+    latent_input: eqx.nn.Linear
+    output: eqx.nn.Linear
+    latent_size: int = eqx.field(static=True)
+    action_size: int = eqx.field(static=True)
+    residual: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        latent_size: int,
+        action_size: int,
+        *,
+        hidden: int = 512,
+        action_embedding: int | None = None,
+        residual: bool = False,
+        key: PRNGKeyArray,
+    ):
+        """Build the core.
+
+        Args:
+            latent_size: width of the latent.
+            action_size: components of an action.
+            hidden: width between the two layers.
+            action_embedding: width of an embedding of the actions, f; None feeds the actions themselves.
+            residual: predict the latent's change instead of the latent.
+            key: for the initial parameters.
+        """
+        action_key, latent_key, output_key = jax.random.split(key, 3)
+        # W₁ in two parts: that of the actions is applied to all steps at once, before the scan.
+        self.action_input = ActionInput(action_size, action_embedding, hidden, key=action_key)
+        self.latent_input = eqx.nn.Linear(latent_size, hidden, use_bias=False, key=latent_key)
+        self.output = eqx.nn.Linear(hidden, latent_size, key=output_key)
+        self.latent_size = latent_size
+        self.action_size = action_size
+        self.residual = residual
+
+    def rollout(
+        self,
+        latent: Float[Array, " latent"],
+        actions: Float[Array, "time action"],
+        durations: Float[Array, " time"] | None = None,
+    ) -> Float[Array, "time latent"]:
+        """x_1 … x_T, in sequence."""
+
+        def step(now: Array, inputs: Array) -> tuple[Array, Array]:
+            moved = self._move(now, inputs)
+            return moved, moved
+
+        return jax.lax.scan(step, latent, self.action_input(actions, durations))[1]
+
+    def step(
+        self,
+        latent: Float[Array, " latent"],
+        action: Float[Array, " action"],
+        duration: Float[Array, ""] | None = None,
+    ) -> Float[Array, " latent"]:
+        """x_1 of x_0."""
+        inputs = self.action_input(action[None], None if duration is None else duration[None])
+        return self._move(latent, inputs[0])
+
+    def _move(self, latent: Float[Array, " latent"], inputs: Float[Array, " hidden"]) -> Float[Array, " latent"]:
+        moved = self.output(jax.nn.relu(self.latent_input(latent) + inputs))
+        return latent + moved if self.residual else moved

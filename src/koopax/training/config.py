@@ -1,0 +1,77 @@
+"""What a training run does; recorded with the run, never changed after it was read."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from koopax._errors import KoopaxError
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of `koopax.fit` and `koopax train`."""
+
+    horizon: int = 100
+    """Steps that the model is unrolled for in training."""
+    steps: int = 2000
+    """Gradient steps."""
+    batch_size: int = 64
+    """Windows in a batch."""
+    seed: int = 0
+    """Decides the windows and the random subset of the consistency loss."""
+    learning_rate: float = 1e-3
+    """Peak learning rate."""
+    spectrum_learning_rate: float = 1.0
+    """Learning rate of a Koopman core's spectrum, as a factor on `learning_rate`."""
+    warmup: float = 0.05
+    """Fraction of the run over which the learning rate rises from zero."""
+    final_learning_rate: float = 0.0
+    """Where the cosine decay ends, as a fraction of the peak; 1 keeps it constant."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay (AdamW) on matrices; 0 is Adam."""
+    clip: float = 1.0
+    """Largest global gradient norm."""
+    state_weight: float = 1.0
+    """Weight of the state-prediction loss."""
+    reward_weight: float = 1.0
+    """Weight of the reward loss."""
+    consistency_weight: float = 0.001
+    """Weight of the consistency loss; 0 leaves it out."""
+    consistency_steps: int | None = 4
+    """Random steps of a window on which the consistency loss is estimated, without bias; None for every step."""
+    seconds: float | None = None
+    """Stop after so many seconds of training, compilation excluded; the learning rate decays towards that end."""
+    log_every: int = 50
+    """Steps between two lines of metrics."""
+    validate_every: int = 200
+    """Steps between two validations."""
+    validation_windows: int = 512
+    """Fixed windows that a validation predicts."""
+    validation_horizon: int | None = None
+    """Steps that a validation predicts; None for `horizon`."""
+    patience: int | None = None
+    """Stop after so many validations without a new best; None never does."""
+    checkpoint_every: int = 500
+    """Steps between two checkpoints."""
+
+    def __post_init__(self) -> None:
+        for name in ("horizon", "steps", "batch_size", "log_every", "validate_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
+        for name in ("learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise KoopaxError(f"{name} is {getattr(self, name)}: use a positive number.")
+        for name in ("state_weight", "reward_weight", "consistency_weight", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise KoopaxError(f"{name} is {getattr(self, name)}: use 0 or more.")
+        if self.consistency_steps is not None and self.consistency_steps < 1:
+            raise KoopaxError(f"consistency_steps is {self.consistency_steps}: use 1 or more, or None for every step.")
+        if not 0 <= self.warmup < 1:
+            raise KoopaxError(f"warmup is {self.warmup}: use a fraction of the run, from 0 to below 1.")
+        if self.seconds is not None and not self.seconds > 0:
+            raise KoopaxError(f"seconds is {self.seconds}: use a positive number, or None for no time limit.")
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> "TrainConfig":
+        """The settings recorded in a run folder."""
+        known = {f.name for f in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known})

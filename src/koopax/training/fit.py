@@ -1,0 +1,275 @@
+"""The training loop: compile once, step, and look up from time to time."""
+
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from koopax._errors import KoopaxError
+from koopax.data.episodes import Episodes
+from koopax.data.windows import WindowSampler
+from koopax.models.dynamics import DynamicsModel
+from koopax.training.checkpoint import Checkpoints
+from koopax.training.config import TrainConfig
+from koopax.training.interrupt import StopRequest
+from koopax.training.metrics import Sink, open_sinks
+from koopax.training.run import Run, write_config, write_outcome
+from koopax.training.state import TrainState, initial_state, no_sums, train_step
+from koopax.training.validation import Validation
+
+# With a time limit the loop waits for the device this often, so that it knows what time it is.
+CLOCK_EVERY = 10
+
+Watcher = Callable[[dict[str, Any]], None]
+
+
+def fit(
+    model: DynamicsModel,
+    train: Episodes,
+    *,
+    validation: Episodes | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    sinks: tuple[str, ...] = ("jsonl",),
+    data: dict[str, Any] | None = None,
+    watch: Watcher | None = None,
+    config: TrainConfig | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a model.
+
+    Args:
+        model: where training starts; it is left as it is.
+        train: the training episodes.
+        validation: episodes for the validation loss, the best model and early stopping.
+        out: a folder for metrics, checkpoints and the model; without it nothing is written.
+        resume: continue from the newest checkpoint in `out`.
+        sinks: where metrics go besides the returned run: "jsonl", "tensorboard", "wandb".
+        data: where the episodes came from, recorded in `out`.
+        watch: called with every line of metrics, for progress bars.
+        config: the settings.
+        **settings: single fields of `TrainConfig`, such as `horizon=100, steps=2000, batch_size=64, seed=0`.
+    """
+    config = _settings(config, settings)
+    _check_sizes(model, train)
+    folder = None if out is None else Path(out)
+    if folder is None and resume:
+        raise KoopaxError("resuming needs the run's folder: pass out.")
+    loop = _Loop(model, train, validation, config, folder, resume, sinks, data or {}, watch)
+    try:
+        return loop.run()
+    finally:
+        loop.close()
+
+
+def _settings(config: TrainConfig | None, settings: dict[str, Any]) -> TrainConfig:
+    known = {f.name for f in fields(TrainConfig)}
+    for name in settings:
+        if name not in known:
+            raise KoopaxError(f"fit has no setting {name!r}: it takes {', '.join(sorted(known))}.")
+    return replace(config or TrainConfig(), **settings)
+
+
+def _check_sizes(model: DynamicsModel, train: Episodes) -> None:
+    sizes = (model.config.state_size, model.config.action_size)
+    if sizes != (train.state_size, train.action_size):
+        raise KoopaxError(
+            f"the model takes states and actions of sizes {sizes}, but the data has "
+            f"{(train.state_size, train.action_size)}: create the model from this data."
+        )
+
+
+class _Loop:
+    """The state of a running `fit`: what is on the device, what was written, and what time it is."""
+
+    def __init__(
+        self,
+        model: DynamicsModel,
+        train: Episodes,
+        validation: Episodes | None,
+        config: TrainConfig,
+        folder: Path | None,
+        resume: bool,
+        sinks: tuple[str, ...],
+        data: dict[str, Any],
+        watch: Watcher | None,
+    ):
+        self.config = config
+        self.folder = folder
+        self.watch = watch
+        self.sampler = WindowSampler(train, config.horizon, time_major=True)
+        self.validation = None if validation is None else Validation(validation, config)
+        self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints")
+        # Copied, because the steps donate their state's buffers and the caller keeps the model.
+        copied = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, model)
+        self.state = initial_state(copied, config)
+        self.seconds = 0.0
+        self.lines: list[dict[str, Any]] = []
+        self.last_logged = 0
+        self.best = float("inf")
+        self.best_model: DynamicsModel | None = None
+        self.without_best = 0
+        self.sinks: list[Sink] = []
+        if folder is not None:
+            self._open_folder(folder, model, resume, data)
+            self.sinks = open_sinks(sinks, folder, from_step=self.step)
+
+    @property
+    def step(self) -> int:
+        return int(self.state.step)
+
+    def run(self) -> Run:
+        """Train until an end is reached."""
+        key = jax.random.key(self.config.seed)
+        config = self.config
+
+        def advance(fixed: tuple, state: TrainState) -> TrainState:
+            sampler, progress, key = fixed
+            return train_step(state, sampler, progress, config, key)
+
+        fixed = self.sampler, jnp.zeros(()), key
+        compiled = eqx.filter_jit(advance, donate="all-except-first").lower(fixed, self.state).compile()
+        if self.validation is not None:
+            self.validation.compile(self.state.model)
+
+        step, stopped = self.step, None
+        with StopRequest() as stop:
+            began = time.perf_counter() - self.seconds
+            while stopped is None and step < config.steps:
+                self.state = compiled((self.sampler, self._progress(step), key), self.state)
+                step += 1
+                if config.seconds is not None and step % CLOCK_EVERY == 0:
+                    jax.block_until_ready(self.state.step)
+                if step % config.log_every == 0 or step == config.steps:
+                    jax.block_until_ready(self.state.step)
+                    self.seconds = time.perf_counter() - began
+                    self._log(step)
+                if self.validation is not None and (step % config.validate_every == 0 or step == config.steps):
+                    jax.block_until_ready(self.state.step)
+                    self.seconds = time.perf_counter() - began
+                    self._validate(step)
+                    began = time.perf_counter() - self.seconds  # validation is not training time
+                self.seconds = time.perf_counter() - began
+                stopped = self._ending(stop)
+                if step % config.checkpoint_every == 0 or stopped or step == config.steps:
+                    self._save(stopped or "finished")
+                    began = time.perf_counter() - self.seconds
+        return self._finish(stopped or "finished")
+
+    def close(self) -> None:
+        """Close files and threads."""
+        for sink in self.sinks:
+            sink.close()
+        if self.checkpoints is not None:
+            self.checkpoints.close()
+
+    def _progress(self, step: int) -> jax.Array:
+        """From 0 to 1: the learning rate's clock. With a time limit it is whatever will end first."""
+        done = step / self.config.steps
+        if self.config.seconds is not None:
+            done = max(done, self.seconds / self.config.seconds)
+        return jnp.asarray(min(done, 1.0), jnp.float32)
+
+    def _ending(self, stop: StopRequest) -> str | None:
+        if stop.requested:
+            return "interrupted"
+        if self.config.seconds is not None and self.seconds >= self.config.seconds:
+            return "time"
+        if self.config.patience is not None and self.without_best >= self.config.patience:
+            return "patience"
+        return None
+
+    def _log(self, step: int) -> None:
+        """One line of metrics: means since the last line. The only place where training waits for the device."""
+        bad = int(self.state.first_bad_step)
+        if bad >= 0:
+            last = None if self.checkpoints is None else self.checkpoints.latest_step()
+            good = f"the last good checkpoint is step {last} in {self.folder}" if last else "no checkpoint was written"
+            raise KoopaxError(
+                f"the loss became non-finite at step {bad}; {good}: lower learning_rate ({self.config.learning_rate}) "
+                f"or clip ({self.config.clip}), or shorten the horizon ({self.config.horizon})."
+            )
+        count = step - self.last_logged
+        means = {name: float(total) / count for name, total in self.state.sums.items()}
+        self.state = eqx.tree_at(lambda state: state.sums, self.state, no_sums(self.config))
+        self.last_logged = step
+        self._emit({"step": step, "seconds": round(self.seconds, 3), **means})
+
+    def _validate(self, step: int) -> None:
+        assert self.validation is not None
+        errors = self.validation.errors(self.state.model)
+        value = sum(errors.values())
+        if value < self.best:
+            self.best, self.without_best = value, 0
+            # The next step donates these buffers.
+            self.best_model = jax.tree.map(jnp.copy, self.state.model)
+            if self.folder is not None:
+                self.best_model.save(self.folder / "best.koopax")
+        else:
+            self.without_best += 1
+        named = {f"validation_{name}": error for name, error in errors.items()}
+        self._emit({"step": step, "seconds": round(self.seconds, 3), **named})
+
+    def _emit(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+        for sink in self.sinks:
+            sink.write(line)
+        if self.watch is not None:
+            self.watch(line)
+
+    def _save(self, stopped: str) -> None:
+        if self.checkpoints is None or int(self.state.first_bad_step) >= 0:
+            return
+        memory = {
+            "seconds": self.seconds,
+            "last_logged": self.last_logged,
+            "best": None if self.best == float("inf") else self.best,
+            "without_best": self.without_best,
+            "stopped": stopped,
+            "lines": self.lines,
+        }
+        self.checkpoints.save(self.state, memory)
+
+    def _open_folder(self, folder: Path, model: DynamicsModel, resume: bool, data: dict[str, Any]) -> None:
+        assert self.checkpoints is not None
+        if not resume:
+            if (folder / "config.json").exists():
+                raise KoopaxError(f"{str(folder)!r} already holds a run: pass --resume to continue it, or another --out.")
+            folder.mkdir(parents=True, exist_ok=True)
+            write_config(folder, model, self.config, data)
+            return
+        if self.checkpoints.latest_step() is None:
+            return  # stopped before its first checkpoint: start again
+        self.state, memory = self.checkpoints.restore(self.state)
+        self.seconds = memory["seconds"]
+        self.last_logged = memory["last_logged"]
+        self.best = float("inf") if memory["best"] is None else memory["best"]
+        self.without_best = memory["without_best"]
+        self.lines = memory["lines"]
+        if (folder / "best.koopax").is_file():
+            from koopax.models.files import load_model
+
+            self.best_model = load_model(folder / "best.koopax")
+
+    def _finish(self, stopped: str) -> Run:
+        model = self.state.model
+        if self.folder is not None:
+            if stopped != "interrupted":
+                model.save(self.folder / "model.koopax")
+            outcome = {"step": self.step, "seconds": round(self.seconds, 3), "stopped": stopped}
+            write_outcome(self.folder, outcome)
+        return Run(
+            model=model,
+            config=self.config,
+            step=self.step,
+            seconds=self.seconds,
+            stopped=stopped,
+            metrics=self.lines,
+            best_model=self.best_model,
+            folder=self.folder,
+        )

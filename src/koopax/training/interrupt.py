@@ -1,0 +1,31 @@
+"""Ctrl-C as a request to stop at the next step, so that nothing is lost."""
+
+import signal
+import threading
+from types import FrameType
+
+
+class StopRequest:
+    """A context in which the first SIGINT or SIGTERM sets `requested`; a second SIGINT interrupts at once.
+
+    Outside the main thread signals are left alone.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = True

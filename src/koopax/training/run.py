@@ -1,0 +1,104 @@
+"""A run: a model, how it was trained, and the folder that holds both.
+
+    config.json      settings, data, versions, commit, machine
+    metrics.jsonl    one line per `log_every` steps and per validation
+    model.koopax     the model after the last step
+    best.koopax      the model with the lowest validation loss
+    checkpoints/     what a resumed run starts from
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from koopax._errors import KoopaxError
+from koopax._provenance import provenance
+from koopax.data.atomic import new_file
+from koopax.models.dynamics import DynamicsModel
+from koopax.models.files import load_model
+from koopax.training.config import TrainConfig
+from koopax.training.metrics import read_json_lines
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """The outcome of training."""
+
+    model: DynamicsModel
+    """The model after the last step."""
+    config: TrainConfig
+    """How it was trained."""
+    step: int
+    """Gradient steps taken."""
+    seconds: float
+    """Seconds of training, compilation excluded."""
+    stopped: str
+    """Why training ended: "finished", "time", "patience" or "interrupted"."""
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    """The lines of metrics."""
+    best_model: DynamicsModel | None = None
+    """The model with the lowest validation loss, where there was a validation."""
+    folder: Path | None = None
+    """Where the run is kept, if anywhere."""
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Run":
+        """Read a run folder."""
+        folder = Path(folder)
+        document = read_config(folder)
+        if not (folder / "model.koopax").is_file():
+            raise KoopaxError(f"the run {str(folder)!r} has no finished model: resume it with --resume {folder}.")
+        best = folder / "best.koopax"
+        outcome = document.get("outcome", {})
+        return cls(
+            model=load_model(folder / "model.koopax"),
+            config=TrainConfig.from_json(document["train"]),
+            step=outcome.get("step", 0),
+            seconds=outcome.get("seconds", 0.0),
+            stopped=outcome.get("stopped", "interrupted"),
+            metrics=read_json_lines(folder / "metrics.jsonl"),
+            best_model=load_model(best) if best.is_file() else None,
+            folder=folder,
+        )
+
+
+def write_config(folder: Path, model: DynamicsModel, config: TrainConfig, data: dict[str, Any]) -> None:
+    """Record what a run is, before its first step."""
+    document = {
+        "format": FORMAT,
+        "train": asdict(config),
+        "model": asdict(model.config),
+        "parameters": model.num_parameters(),
+        "data": data,
+        **provenance(),
+    }
+    write_json(folder / "config.json", document)
+
+
+def write_outcome(folder: Path, outcome: dict[str, Any]) -> None:
+    """Record how a run ended."""
+    write_json(folder / "config.json", {**read_config(folder), "outcome": outcome})
+
+
+def read_config(folder: str | Path) -> dict[str, Any]:
+    """The recorded settings of a run folder."""
+    path = Path(folder) / "config.json"
+    try:
+        document = json.loads(path.read_text())
+        if document["format"] > FORMAT:
+            raise KoopaxError(
+                f"the run {str(folder)!r} has format {document['format']}, but this koopax reads up to {FORMAT}: "
+                "update koopax."
+            )
+    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise KoopaxError(f"{str(folder)!r} is not a run folder: its config.json can't be read ({error}).") from error
+    return document
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Write a JSON file whole or not at all."""
+    with new_file(path, overwrite=True) as temporary:
+        temporary.write_text(json.dumps(document, indent=2) + "\n")

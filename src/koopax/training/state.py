@@ -1,0 +1,99 @@
+"""TrainState: all that a training run carries from step to step, and the step itself."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from koopax._types import Array, Float, Int, PRNGKeyArray
+from koopax.data.windows import WindowSampler
+from koopax.models.dynamics import DynamicsModel
+from koopax.models.spectrum import Spectrum
+from koopax.training.config import TrainConfig
+from koopax.training.losses import loss_terms, total_loss, weights
+
+
+class TrainState(eqx.Module):
+    """Parameters, optimiser and running sums. Saved whole, so that a resumed run continues bit for bit."""
+
+    model: DynamicsModel
+    optimiser: optax.OptState
+    step: Int[Array, ""]
+    sums: dict[str, Float[Array, ""]]
+    """Sums of each metric since the last line of metrics."""
+    first_bad_step: Int[Array, ""]
+    """The first step whose loss was not finite, or −1."""
+
+
+def optimiser(config: TrainConfig) -> optax.GradientTransformation:
+    """Clipped Adam without its learning rate, which depends on progress and is applied in `train_step`."""
+
+    def matrices(parameters):
+        return jax.tree.map(lambda leaf: leaf is not None and jnp.ndim(leaf) >= 2, parameters)
+
+    decay = optax.add_decayed_weights(config.weight_decay, mask=matrices) if config.weight_decay else optax.identity()
+    return optax.chain(optax.clip_by_global_norm(config.clip), optax.scale_by_adam(), decay)
+
+
+def initial_state(model: DynamicsModel, config: TrainConfig) -> TrainState:
+    """The state before the first step."""
+    parameters = eqx.filter(model, model.trainable())
+    return TrainState(
+        model=model,
+        optimiser=optimiser(config).init(parameters),
+        step=jnp.zeros((), jnp.int32),
+        sums=no_sums(config),
+        first_bad_step=-jnp.ones((), jnp.int32),
+    )
+
+
+def no_sums(config: TrainConfig) -> dict[str, Array]:
+    """Empty running sums of the loss, its terms and the gradient norm."""
+    names = ["loss", *(name for name, weight in weights(config).items() if weight > 0), "gradient_norm"]
+    return {name: jnp.zeros(()) for name in names}
+
+
+def learning_rate(progress: Float[Array, ""], config: TrainConfig) -> Float[Array, ""]:
+    """Linear warm-up, then a cosine from the peak to `final_learning_rate` of it; progress runs from 0 to 1."""
+    rise = progress / config.warmup if config.warmup else jnp.ones(())
+    along = jnp.clip((progress - config.warmup) / (1 - config.warmup), 0, 1)
+    end = config.final_learning_rate
+    fall = end + (1 - end) * 0.5 * (1 + jnp.cos(jnp.pi * along))
+    return config.learning_rate * jnp.minimum(rise, fall)
+
+
+def train_step(
+    state: TrainState, sampler: WindowSampler, progress: Float[Array, ""], config: TrainConfig, key: PRNGKeyArray
+) -> TrainState:
+    """One gradient step. All randomness comes from `key` and the step's number."""
+    window_key, subset_key = jax.random.split(jax.random.fold_in(key, state.step))
+    windows = sampler.sample(window_key, config.batch_size)
+    parameters, rest = eqx.partition(state.model, state.model.trainable())
+
+    def loss(parameters):
+        terms = loss_terms(eqx.combine(parameters, rest), windows, config, key=subset_key)
+        return total_loss(terms, config), terms
+
+    (value, terms), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
+    updates, optimiser_state = optimiser(config).update(gradients, state.optimiser, parameters)
+    rate = learning_rate(progress, config)
+    updates = jax.tree.map(lambda update: -rate * update, updates)
+    updates = _scale_spectrum(updates, config.spectrum_learning_rate)
+    parameters = optax.apply_updates(parameters, updates)
+
+    metrics = {"loss": value, **terms, "gradient_norm": optax.global_norm(gradients)}
+    bad_now = (state.first_bad_step < 0) & ~jnp.isfinite(value)
+    return TrainState(
+        model=eqx.combine(parameters, rest),
+        optimiser=optimiser_state,
+        step=state.step + 1,
+        sums={name: total + metrics[name] for name, total in state.sums.items()},
+        first_bad_step=jnp.where(bad_now, state.step, state.first_bad_step),
+    )
+
+
+def _scale_spectrum(updates, factor: float):
+    def scale(node):
+        return jax.tree.map(lambda leaf: factor * leaf, node) if isinstance(node, Spectrum) else node
+
+    return jax.tree.map(scale, updates, is_leaf=lambda node: isinstance(node, Spectrum))
