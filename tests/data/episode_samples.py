@@ -3,7 +3,10 @@
 import os
 from pathlib import Path
 
+import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 
 from koopax.data import Episodes, load, save
 
@@ -41,3 +44,27 @@ def files_under(folder) -> list[str]:
 def mapped(episodes: Episodes, folder: Path) -> Episodes:
     """The same set, memory-mapped."""
     return load(save(episodes, folder / "set.episodes", overwrite=True), memory_map=True)
+
+
+DESTINATIONS = ["a.npz", "a.parquet", "a.csv", "a.episodes", "mine/some/set-v3", "./folder"]
+"""One for every format that is written."""
+
+
+def write_table(path, **changes):
+    """A Parquet table with unusual column names and scattered rows."""
+    columns = {
+        "trial": ["b", "b", "a", "b", "a"],
+        "clock": [0.0, 0.1, 5.0, 0.3, 5.1],
+        "x": [1.0, 2.0, 10.0, 3.0, 20.0],
+        "v": [0, 1, 2, 3, 4],
+        "force": [0.1, 0.2, 0.3, None, None],
+        "gain": [1.0, 1.0, 2.0, None, None],
+    } | changes
+    pa.parquet.write_table(pa.table({k: v for k, v in columns.items() if v is not None}), path)
+
+
+def write_hdf5(path, **arrays):
+    """An HDF5 file with these arrays."""
+    with h5py.File(path, "w") as file:
+        for key, value in arrays.items():
+            file[key] = value

@@ -4,7 +4,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from koopax._errors import KoopaxError
@@ -38,6 +38,7 @@ def _temporary(path: Path, overwrite: bool) -> Iterator[Path]:
     if path.exists() and not overwrite:
         raise KoopaxError(f"{str(path)!r} already exists: choose another destination, or allow overwriting it.")
     temporary = _beside(path)
+    created = [parent for parent in path.parents if not parent.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -51,6 +52,11 @@ def _temporary(path: Path, overwrite: bool) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
         else:
             temporary.unlink(missing_ok=True)
+        if not path.exists():
+            for parent in created:
+                # Not empty any more if another process writes there.
+                with suppress(OSError):
+                    parent.rmdir()
 
 
 def _beside(path: Path) -> Path:

@@ -1,6 +1,7 @@
 """Minari datasets: by id in Minari's own folder (downloaded by Minari where absent), or as a folder anywhere."""
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -131,49 +132,81 @@ def write(episodes: Episodes, folder: Path, *, identifier: str) -> None:
 
     data = folder.resolve() / "data"
     data.mkdir()
-    _require_space(episodes, data)
+    storage = MinariStorage.new(data, *_spaces(episodes), _spec(episodes.metadata.environment), jpeg_encoding=False)
     known = {"metadata": episodes.metadata.to_json(), "sources": episodes.sources.tolist()}
-    try:
-        storage = MinariStorage.new(data, *_spaces(episodes), _spec(episodes.metadata.environment), jpeg_encoding=False)
-        storage.update_metadata({"dataset_id": identifier, "minari_version": minari.__version__, _STORED: known})
-        storage.update_episodes(_buffer(episodes.episode(i)) for i in range(episodes.num_episodes))
-        _verify(storage, episodes)
-    except RuntimeError as error:
-        # h5py reports a failed flush this way.
-        raise OSError(str(error)) from error
+    storage.update_metadata({"dataset_id": identifier, "minari_version": minari.__version__, _STORED: known})
+    _write_hdf5(episodes, data / "main_data.hdf5")
+    counts = {"total_episodes": episodes.num_episodes, "total_steps": episodes.num_steps}
+    storage.update_metadata(counts | {"dataset_size": storage.get_size()})
 
 
-def _require_space(episodes: Episodes, folder: Path) -> None:
-    """Fail now if the file will not fit: HDF5 flushes on closing, where h5py can't raise any more."""
-    raw = 4 * episodes.starts[-1] * (episodes.state_size + episodes.action_size + 2)
-    reserve = folder / "reserve"
-    with open(reserve, "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, int(1.5 * raw) + 32_768 * episodes.num_episodes)
-    reserve.unlink()
+class _Watched(io.FileIO):
+    """A file that keeps the first failed write to itself.
+
+    HDF5 flushes on closing, where h5py cannot raise and HDF5 may crash; on a full disk Minari's own writer would end
+    that way. So HDF5 never learns of the failure, and the owner asks for it.
+    """
+
+    failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write all of the data, or note why not."""
+        view = memoryview(data).cast("B")
+        try:
+            done = 0
+            while done < len(view):
+                done += super().write(view[done:])
+        except OSError as error:
+            self.failure = self.failure or error
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the size, or note why not."""
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.failure = self.failure or error
+        return size or 0
+
+    def check(self) -> None:
+        """Raise if a write has failed."""
+        if self.failure is not None:
+            raise self.failure
 
 
-def _verify(storage: Any, episodes: Episodes) -> None:
-    """Read everything back, for the same reason."""
-    for i, written in enumerate(storage.get_episodes(range(episodes.num_episodes))):
-        for name, expected in _buffer(episodes.episode(i)).__dict__.items():
-            if isinstance(expected, np.ndarray) and not np.array_equal(written[name], expected, equal_nan=True):
-                raise OSError(f"{name} of episode {i} did not reach the disk")
+def _write_hdf5(episodes: Episodes, path: Path) -> None:
+    """Minari's layout: a group per episode, with its number of steps as an attribute."""
+    import h5py
+
+    lengths = episodes.lengths
+    with _Watched(path, "w+") as raw:
+        try:
+            with h5py.File(raw, "w", track_order=True) as file:
+                for i in range(episodes.num_episodes):
+                    group = file.create_group(f"episode_{i}")
+                    group.attrs.update(id=i, total_steps=int(lengths[i]))
+                    for name, values in _stored_arrays(episodes.episode(i)).items():
+                        group[name] = values
+                    raw.check()
+        except (OSError, RuntimeError, ValueError):
+            raw.check()
+            raise
+        raw.check()
 
 
-def _buffer(episode: Episode) -> Any:
-    from minari.data_collector import EpisodeBuffer
-
+def _stored_arrays(episode: Episode) -> dict[str, np.ndarray]:
     ends = np.zeros(len(episode.rewards), bool)
     ends[-1] = True
-    infos = None if episode.durations is None else {_DURATION: np.append(episode.durations, np.float32(1))}
-    return EpisodeBuffer(
-        observations=episode.observations,  # type: ignore[arg-type]
-        actions=episode.actions,  # type: ignore[arg-type]
-        rewards=episode.rewards,  # type: ignore[arg-type]
-        terminations=ends & episode.terminated,  # type: ignore[arg-type]
-        truncations=ends & (not episode.terminated),  # type: ignore[arg-type]
-        infos=infos,
-    )
+    arrays = {
+        "observations": episode.observations,
+        "actions": episode.actions,
+        "rewards": episode.rewards,
+        "terminations": ends & episode.terminated,
+        "truncations": ends & (not episode.terminated),
+    }
+    if episode.durations is not None:
+        arrays[f"infos/{_DURATION}"] = np.append(episode.durations, np.float32(1))
+    return arrays
 
 
 def _spaces(episodes: Episodes) -> tuple[Any, Any]:
