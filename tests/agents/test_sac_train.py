@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from koopax._errors import KoopaxError
-from koopax.agents.sac import SACConfig, read_curve, train
+from koopax.agents.sac import SACConfig, read_config, read_curve, train
 from koopax.agents.sac.agent import make_state, remember_and_learn
 from koopax.agents.sac.checkpoint import load_checkpoint
 from koopax.agents.sac.networks import sample_action
@@ -93,6 +93,16 @@ def test_refuses_a_folder_with_a_run_and_a_resume_without_one(tmp_path):
     train(dataclasses.replace(TINY, steps=24), tmp_path / "run")
     with pytest.raises(KoopaxError, match="already holds a run"):
         train(TINY, tmp_path / "run")
+
+
+def test_resume_refuses_another_config(tmp_path):
+    config = dataclasses.replace(TINY, steps=24)
+    train(config, tmp_path)
+    with pytest.raises(KoopaxError, match=r"discount is 0\.9 but .* was trained with 0\.99"):
+        train(dataclasses.replace(config, discount=0.9), tmp_path, resume=True)
+    changed = dataclasses.replace(config, steps=48, evaluate_every=24, snapshot_every=24)
+    assert [line["steps"] for line in train(changed, tmp_path, resume=True).curve] == [48]
+    assert read_config(tmp_path) == changed
 
 
 def test_damaged_checkpoint_is_one_sentence(tmp_path):

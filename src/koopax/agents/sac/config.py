@@ -53,7 +53,7 @@ class SACConfig:
     """Environment steps between evaluations."""
     evaluate_episodes: int = 5
     """Deterministic episodes per evaluation."""
-    snapshot_every: int = 10_000
+    snapshot_every: int = 2_000
     """Environment steps between snapshots of the actor, kept for ladders of policies; 0 for none."""
     checkpoint_seconds: float = 180.0
     """Seconds between checkpoints."""

@@ -23,6 +23,8 @@ from koopax.envs import LockStep, episode_returns
 CURVE = "curve.jsonl"
 CONFIG = "config.json"
 SNAPSHOTS = "snapshots"
+CHANGEABLE = ("steps", "evaluate_every", "evaluate_episodes", "snapshot_every", "checkpoint_seconds")
+"""Settings that may differ when a run is resumed."""
 
 
 class TrainResult(NamedTuple):
@@ -55,8 +57,8 @@ def train(config: SACConfig, out: Path, *, resume: bool = False) -> TrainResult:
 
     `out` gets `config.json`, `curve.jsonl` (a line per evaluation), `checkpoint.npz` and `snapshots/` with
     the policy as it was every `config.snapshot_every` steps. With `resume=True` the checkpoint in `out` is
-    continued, with its own config except for `steps`, `checkpoint_seconds`, which may be changed; the
-    numbers are those of an uninterrupted run.
+    continued, and the numbers are those of an uninterrupted run; then the config must be the recorded one
+    (`read_config(out)`), except for the fields in `CHANGEABLE`, which don't touch what is learnt.
     """
     out = Path(out)
     run = _resume(config, out) if resume else _start(config, out)
@@ -81,9 +83,12 @@ def _start(config: SACConfig, out: Path) -> _Run:
 
 
 def _resume(config: SACConfig, out: Path) -> _Run:
-    recorded = read_header(out)["config"]
-    recorded["hidden_sizes"] = tuple(recorded["hidden_sizes"])
-    config = SACConfig(**recorded | {"steps": config.steps, "checkpoint_seconds": config.checkpoint_seconds})
+    recorded = read_config(out)
+    for field in dataclasses.fields(config):
+        old, new = getattr(recorded, field.name), getattr(config, field.name)
+        if old != new and field.name not in CHANGEABLE:
+            raise KoopaxError(f"{field.name} is {new!r} but {str(out)!r} was trained with {old!r}; resume with that.")
+    (out / CONFIG).write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
     envs = LockStep(config.env, config.num_envs, seed=config.seed)
     like = jax.eval_shape(lambda: make_state(config, envs.observations.shape[1], len(envs.low)))
     state, env_state, header = load_checkpoint(out, like)
@@ -172,6 +177,12 @@ def _evaluate(run: _Run) -> None:
 def _save(run: _Run) -> None:
     header = {"config": dataclasses.asdict(run.config), "steps": run.steps, "seconds": run.seconds}
     save_checkpoint(run.out, run.state, run.envs.save(), header)
+
+
+def read_config(out: Path) -> SACConfig:
+    """The config of the checkpoint in a run's folder."""
+    recorded = read_header(Path(out))["config"]
+    return SACConfig(**recorded | {"hidden_sizes": tuple(recorded["hidden_sizes"])})
 
 
 def read_curve(out: Path) -> list[dict[str, Any]]:
