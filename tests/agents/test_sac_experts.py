@@ -22,7 +22,7 @@ CONFIG = SACConfig(
     replay_size=960,
     evaluate_every=120,
     evaluate_episodes=2,
-    snapshot_every=120,
+    snapshot_every=60,
 )
 
 

@@ -53,11 +53,11 @@ def export_experts(
 ) -> dict[str, Any]:
     """Write `weights/NAME-{expert,medium,ladder-1…rungs}.npz` and `results/NAME.json`, and return the latter.
 
-    Candidates come from the run's curve (a few deterministic episodes); each is then measured on `episodes`
-    whole episodes with sampled actions, as datasets are collected. The expert has the highest mean return; the
-    medium policy lies between a third and a half of it, or as near as the run allows; the ladder goes up in
-    steps of return that are as even as the run allows, and ends with the expert. For the expert and the medium
-    policy the returns with mean actions are recorded too.
+    The run's curve (a few deterministic episodes per point) says where to look; each candidate is then measured
+    on `episodes` whole episodes with sampled actions, as datasets are collected. The expert has the highest mean
+    return among the best points of the curve; the medium policy lies between a third and a half of it; the ladder
+    goes up to the expert in steps of return that are as even as the snapshots allow. For the expert and the
+    medium policy the returns with mean actions are recorded too.
     """
     run = Path(run)
     curve = _curve_with_snapshots(run)
@@ -65,9 +65,14 @@ def export_experts(
     measure = _Measurer(run, config["env"], episodes, seed)
 
     best = sorted(curve, key=lambda line: line["return_mean"])[-4:]
-    expert = max((measure(int(line["steps"])) for line in best), key=lambda measured: measured.mean)
-    medium = _medium(curve, expert, measure)
-    ladder = _ladder(curve, expert, rungs, measure)
+    expert = max((measure(line["steps"]) for line in best), key=lambda measured: measured.mean)
+    start = measure(measure.snapshots[0])
+    points = [(start.steps, start.mean)]
+    points += [(line["steps"], line["return_mean"]) for line in curve if line["steps"] < expert.steps]
+    points.append((expert.steps, expert.mean))
+    medium = _nearest(sum(MEDIUM_RANGE) / 2 * expert.mean, points, measure)
+    targets = np.linspace(start.mean, expert.mean, rungs)[1:-1]
+    ladder = _distinct([start, *(_nearest(target, points, measure) for target in targets), expert])
 
     chosen = {"expert": expert, "medium": medium} | {f"ladder-{i}": rung for i, rung in enumerate(ladder, 1)}
     shared = {"config": config, "command": _command(config), "versions": _versions()}
@@ -101,6 +106,7 @@ class _Measurer:
 
     def __init__(self, run: Path, env: str, episodes: int, seed: int):
         self.run, self.env, self.episodes, self.seed = run, env, episodes, seed
+        self.snapshots = sorted(int(path.stem.removeprefix("step-")) for path in (run / SNAPSHOTS).glob("step-*.npz"))
         self.known: dict[int, Measured] = {}
 
     def __call__(self, steps: int) -> Measured:
@@ -123,29 +129,27 @@ class _Measurer:
         return summary
 
 
-def _medium(curve: Sequence[dict[str, Any]], expert: Measured, measure: _Measurer) -> Measured:
-    low, high = MEDIUM_RANGE
-    target = 0.5 * (low + high) * expert.mean
-    tried = []
-    for line in sorted(curve, key=lambda line: abs(line["return_mean"] - target))[:8]:
-        measured = measure(int(line["steps"]))
-        if low * expert.mean <= measured.mean <= high * expert.mean:
-            return measured
-        tried.append(measured)
+def _nearest(target: float, points: Sequence[tuple[int, float]], measure: _Measurer) -> Measured:
+    """A snapshot with a return near the target, by bisection where the (steps, return) points first pass it."""
+    passing = next(i for i in range(1, len(points)) if points[i][1] >= target or i == len(points) - 1)
+    first, last = points[passing - 1][0], points[passing][0]
+    between = [steps for steps in measure.snapshots if first <= steps <= last]
+    low, high = 0, len(between) - 1
+    tried = [measure(between[low]), measure(between[high])]
+    while high - low > 1:
+        middle = (low + high) // 2
+        tried.append(measure(between[middle]))
+        if tried[-1].mean < target:
+            low = middle
+        else:
+            high = middle
     return min(tried, key=lambda measured: abs(measured.mean - target))
 
 
-def _ladder(curve: Sequence[dict[str, Any]], expert: Measured, rungs: int, measure: _Measurer) -> list[Measured]:
-    """Snapshots whose returns are nearest to evenly spaced ones, from the first snapshot up to the expert."""
-    earlier = [line for line in curve if line["steps"] < expert.steps]
-    start = measure(int(earlier[0]["steps"])).mean
-    chosen = {int(earlier[0]["steps"]), expert.steps}
-    for target in np.linspace(start, expert.mean, rungs)[1:-1]:
-        left = [line for line in earlier if line["steps"] not in chosen]
-        if left:
-            chosen.add(int(min(left, key=lambda line: abs(line["return_mean"] - target))["steps"]))
-    measured = sorted((measure(steps) for steps in chosen), key=lambda rung: rung.mean)
-    return [rung for rung in measured if rung.mean <= expert.mean]
+def _distinct(ladder: Sequence[Measured]) -> list[Measured]:
+    """The rungs without repetition, in the order of their returns, none above the last."""
+    by_steps = {rung.steps: rung for rung in ladder if rung.mean <= ladder[-1].mean}
+    return sorted(by_steps.values(), key=lambda rung: rung.mean)
 
 
 def _curve_with_snapshots(run: Path) -> list[dict[str, Any]]:
