@@ -8,20 +8,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from koopax._errors import KoopaxError, KoopaxWarning
-    from koopax.data import Episodes
+    from koopax.data import Episodes, load
     from koopax.evaluation.gradients import gradient_profile
+    from koopax.evaluation.prediction import prediction_error
     from koopax.evaluation.spectrum import analyse_spectrum
     from koopax.models.dynamics import DynamicsModel
     from koopax.models.files import load_model
+    from koopax.training.fit import fit
+    from koopax.training.run import Run
 
 _HOMES = {
     "DynamicsModel": "koopax.models.dynamics",
     "Episodes": "koopax.data",
     "KoopaxError": "koopax._errors",
     "KoopaxWarning": "koopax._errors",
+    "Run": "koopax.training.run",
     "analyse_spectrum": "koopax.evaluation.spectrum",
+    "fit": "koopax.training.fit",
     "gradient_profile": "koopax.evaluation.gradients",
+    "load": "koopax.data",
     "load_model": "koopax.models.files",
+    "prediction_error": "koopax.evaluation.prediction",
 }
 
 __all__ = [
@@ -29,9 +36,13 @@ __all__ = [
     "Episodes",
     "KoopaxError",
     "KoopaxWarning",
+    "Run",
     "analyse_spectrum",
+    "fit",
     "gradient_profile",
+    "load",
     "load_model",
+    "prediction_error",
 ]
 
 

@@ -1,8 +1,10 @@
 """The training loop on real environments: resume, time limits, export, interruption, learning."""
 
 import dataclasses
-import importlib
+import errno
 import json
+import os
+import signal
 
 import gymnasium
 import jax
@@ -16,6 +18,7 @@ from koopax.agents.sac.agent import make_state, remember_and_learn
 from koopax.agents.sac.checkpoint import load_checkpoint
 from koopax.agents.sac.networks import sample_action
 from koopax.data.policies import load_policy
+from koopax.envs import LockStep
 
 TINY = SACConfig(
     env="Pendulum-v1",
@@ -69,22 +72,45 @@ def test_curve_drops_what_the_checkpoint_does_not_know(tmp_path):
     assert [line["steps"] for line in read_curve(tmp_path)] == [240, 480, 720, 960]
 
 
-def test_interruption_saves_and_resumes(tmp_path, monkeypatch, capsys):
-    # The package re-exports the function `train` under the module's name.
-    train_module = importlib.import_module("koopax.agents.sac.train")
-    original = train_module._evaluate
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interruption_saves_and_resumes(tmp_path, monkeypatch, capsys, number):
+    """The signal comes in the middle of stepping the environments, where nothing may be saved yet."""
+    original = LockStep.step
 
-    def interrupt(run):
-        original(run)
-        if run.steps >= 480:
-            raise KeyboardInterrupt
+    def interrupt(envs, actions):
+        if envs.episodes[0] == 1 and len(envs.history[0]) == 3:
+            os.kill(os.getpid(), number)
+        return original(envs, actions)
 
-    monkeypatch.setattr(train_module, "_evaluate", interrupt)
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(LockStep, "step", interrupt)
     stopped = train(TINY, tmp_path)
-    assert stopped.steps == 480
-    assert "interrupted at 480" in capsys.readouterr().err
+    assert stopped.steps == 408  # 203 lock-steps of two environments, to the end of the dispatch
+    assert "interrupted at 408" in capsys.readouterr().err
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     monkeypatch.undo()
-    assert train(TINY, tmp_path, resume=True).steps == 960
+    resumed = train(TINY, tmp_path, resume=True)
+    assert [line["steps"] for line in resumed.curve] == [240, 480, 720, 960]
+
+
+def test_divergence_is_an_error(tmp_path):
+    with pytest.raises(KoopaxError, match=r"training diverged: .* is (nan|inf)"):
+        train(dataclasses.replace(TINY, learning_rate=1e30), tmp_path)
+
+
+def test_full_disk_keeps_the_previous_checkpoint(tmp_path, monkeypatch):
+    config = dataclasses.replace(TINY, steps=24)
+    train(config, tmp_path)
+    before = (tmp_path / "checkpoint.npz").read_bytes()
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(KoopaxError, match="No space left"):
+        train(dataclasses.replace(config, steps=48), tmp_path, resume=True)
+    assert (tmp_path / "checkpoint.npz").read_bytes() == before
+    assert not list(tmp_path.glob(".checkpoint*"))
 
 
 def test_refuses_a_folder_with_a_run_and_a_resume_without_one(tmp_path):

@@ -118,7 +118,7 @@ def test_the_normaliser_is_not_trained(model):
     trained = eqx.filter(model, model.trainable())
     assert not jax.tree.leaves(trained.normaliser)
     assert model.num_parameters() == sum(leaf.size for leaf in jax.tree.leaves(trained))
-    gradients = eqx.filter_grad(lambda m: jnp.sum(m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION))).states))(model)
+    gradients = eqx.filter_jit(eqx.filter_grad(lambda m: jnp.sum(m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION))).states)))(model)
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradients.normaliser))
 
 

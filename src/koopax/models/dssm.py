@@ -160,6 +160,8 @@ class DSSMCore(SequenceDynamics):
             raise KoopaxError(
                 f"state_size {state_size} can't hold conjugate pairs of modes: use an even number of 2 or more."
             )
+        if layers < 1:
+            raise KoopaxError(f"a DSSM of {layers} layers sees nothing of the past: use 1 or more.")
         action_key, *layer_keys = jax.random.split(key, 1 + layers)
         self.action_embedding = eqx.nn.Linear(action_size, latent_size, key=action_key)
         self.layers = tuple(Layer(latent_size, state_size // 2, key=layer_key) for layer_key in layer_keys)

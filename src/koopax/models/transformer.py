@@ -154,6 +154,8 @@ class TransformerCore(SequenceDynamics):
             raise KoopaxError(
                 f"latent_size {latent_size} can't be shared by {heads} heads: use a multiple of the number of heads."
             )
+        if layers < 1:
+            raise KoopaxError(f"a Transformer of {layers} layers sees nothing of the past: use 1 or more.")
         if context < 1:
             raise KoopaxError(f"context {context} hides a step's own action: use 1 or more.")
         action_key, *block_keys = jax.random.split(key, 1 + layers)

@@ -2,15 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from koopax._errors import KoopaxError, unknown_name
 
 
+@runtime_checkable
 class Sink(Protocol):
     """Something that keeps metrics."""
 
-    def write(self, metrics: dict[str, float]) -> None:
+    def write(self, metrics: dict[str, Any]) -> None:
         """Keep one line of metrics; `metrics["step"]` is the step."""
         ...
 
@@ -31,7 +32,7 @@ class JsonLines:
         temporary.replace(self._path)
         self._file = self._path.open("a")
 
-    def write(self, metrics: dict[str, float]) -> None:
+    def write(self, metrics: dict[str, Any]) -> None:
         """Append a line; flushed, so that it can be followed while training."""
         self._file.write(json.dumps(metrics) + "\n")
         self._file.flush()
@@ -52,7 +53,7 @@ class TensorBoard:
             raise KoopaxError("logging to TensorBoard needs tensorboardX: pip install 'koopax[report]'.") from error
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=from_step)
 
-    def write(self, metrics: dict[str, float]) -> None:
+    def write(self, metrics: dict[str, Any]) -> None:
         """One scalar per metric."""
         for name, value in metrics.items():
             if name != "step":

@@ -30,6 +30,10 @@ def save_checkpoint(folder: Path, state: TrainState, envs: dict[str, np.ndarray]
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, folder / CHECKPOINT)
+    except OSError as error:
+        raise KoopaxError(
+            f"the checkpoint can't be written to {str(folder)!r} ({error.strerror}); the previous one is still there."
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -1,9 +1,12 @@
 """The training loop: step the environments, learn, evaluate, snapshot, checkpoint; resumable bit for bit."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
+import math
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +19,7 @@ from koopax._errors import KoopaxError
 from koopax.agents.sac.agent import TrainState, make_state, remember, remember_and_learn
 from koopax.agents.sac.checkpoint import CHECKPOINT, load_checkpoint, read_header, save_checkpoint
 from koopax.agents.sac.config import SACConfig
+from koopax.agents.sac.interrupt import stop_request
 from koopax.agents.sac.replay import Transitions
 from koopax.data.policies import GaussianPolicy, RandomPolicy
 from koopax.envs import LockStep, episode_returns
@@ -53,7 +57,7 @@ class _Run:
 
 
 def train(config: SACConfig, out: Path, *, resume: bool = False) -> TrainResult:
-    """Train SAC in `config.env` and write the run to `out`; Ctrl-C saves a checkpoint and returns.
+    """Train SAC in `config.env` and write the run to `out`; Ctrl-C or SIGTERM saves a checkpoint and returns.
 
     `out` gets `config.json`, `curve.jsonl` (a line per evaluation), `checkpoint.npz` and `snapshots/` with
     the policy as it was every `config.snapshot_every` steps. With `resume=True` the checkpoint in `out` is
@@ -62,12 +66,10 @@ def train(config: SACConfig, out: Path, *, resume: bool = False) -> TrainResult:
     """
     out = Path(out)
     run = _resume(config, out) if resume else _start(config, out)
-    try:
-        _loop(run)
-    except KeyboardInterrupt:
-        print(f"interrupted at {run.steps} steps; resume with resume=True", file=sys.stderr)
-    finally:
-        run.envs.close()
+    with contextlib.closing(run.envs), stop_request() as stop:
+        _loop(run, stop)
+    if stop.is_set():
+        print(f"interrupted at {run.steps} steps; resume {str(out)!r} to go on", file=sys.stderr)
     return TrainResult(out, run.policy(), run.steps, read_curve(out))
 
 
@@ -98,23 +100,20 @@ def _resume(config: SACConfig, out: Path) -> _Run:
     return _Run(config, out, envs, state, header["steps"], header["seconds"])
 
 
-def _loop(run: _Run) -> None:
+def _loop(run: _Run, stop: threading.Event) -> None:
     config, started, saved = run.config, time.monotonic() - run.seconds, time.monotonic()
-    try:
-        while run.steps < config.steps:
-            before = run.steps
-            _dispatch(run)
-            run.seconds = time.monotonic() - started
-            if _passed(before, run.steps, config.evaluate_every):
-                _evaluate(run)
-            if config.snapshot_every and _passed(before, run.steps, config.snapshot_every):
-                policy = run.policy()
-                policy.save(run.out / SNAPSHOTS / f"step-{run.steps:09d}.npz")
-            if time.monotonic() - saved > config.checkpoint_seconds:
-                _save(run)
-                saved = time.monotonic()
-    finally:
-        _save(run)
+    while run.steps < config.steps and not stop.is_set():
+        before = run.steps
+        _dispatch(run)
+        run.seconds = time.monotonic() - started
+        if _passed(before, run.steps, config.evaluate_every):
+            _evaluate(run)
+        if config.snapshot_every and _passed(before, run.steps, config.snapshot_every):
+            run.policy().save(run.out / SNAPSHOTS / f"step-{run.steps:09d}.npz")
+        if time.monotonic() - saved > config.checkpoint_seconds:
+            _save(run)
+            saved = time.monotonic()
+    _save(run)
 
 
 def _dispatch(run: _Run) -> None:
@@ -153,6 +152,12 @@ def _passed(before: int, after: int, every: int) -> bool:
 def _evaluate(run: _Run) -> None:
     """Append a line to the curve and print it to standard error."""
     config = run.config
+    metrics = {name: float(value) for name, value in run.metrics.items()}
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise KoopaxError(
+                f"training diverged: {name} is {value} after {run.steps} steps; lower learning_rate and start again."
+            )
     policy = run.policy().with_deterministic(True)
     returns = episode_returns(config.env, policy, config.evaluate_episodes, seed=config.seed + run.steps)
     line = {
@@ -162,7 +167,7 @@ def _evaluate(run: _Run) -> None:
         "return_mean": float(np.mean(returns)),
         "return_min": float(np.min(returns)),
         "return_max": float(np.max(returns)),
-        **{name: float(value) for name, value in run.metrics.items()},
+        **metrics,
     }
     with open(run.out / CURVE, "a") as file:
         file.write(json.dumps(line) + "\n")

@@ -1,0 +1,268 @@
+"""Training on a system whose truth is known, and the promises about seeds, resuming, compilations and bad losses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+import scipy.linalg
+
+import koopax
+from koopax import DynamicsModel, Episodes, KoopaxError
+from koopax.data.windows import Windows
+from koopax.training.config import TrainConfig
+from koopax.training.losses import consistency_loss, loss_terms, weights
+from koopax.training.state import learning_rate
+
+DECAY, PHASE = 0.02, 0.3
+
+
+def oscillator(count=40, length=400, seed=0):
+    """A damped oscillator with forcing held over each step, simulated exactly by the matrix exponential."""
+    rng = np.random.default_rng(seed)
+    matrix = np.array([[-DECAY, PHASE], [-PHASE, -DECAY]])
+    transition = scipy.linalg.expm(matrix)
+    gain = np.linalg.solve(matrix, transition - np.eye(2)) @ np.array([0.0, 1.0])
+    states, forces = [], rng.normal(size=(count, length, 1))
+    for force in forces:
+        path = [rng.normal(size=2)]
+        for u in force:
+            path.append(transition @ path[-1] + gain * u)
+        states.append(np.array(path))
+    return Episodes.from_arrays(states, list(forces), [path[:-1, 0] for path in states])
+
+
+@pytest.fixture(scope="module")
+def data():
+    return oscillator().split(0.8, seed=0)
+
+
+def linear_model(train, seed=0, **options):
+    flat = {"encoder_hidden": (), "decoder_hidden": (), "reward_hidden": None, "action_hidden": ()}
+    return DynamicsModel.create(
+        "koopman", train, latent_size=8, action_embedding=1, key=jax.random.key(seed), **(flat | options)
+    )
+
+
+def test_a_known_linear_system_is_identified(data):
+    train, test = data
+    run = koopax.fit(
+        linear_model(train), train, horizon=200, steps=1000, batch_size=32, learning_rate=1e-2, consistency_weight=0.0
+    )
+    error = koopax.prediction_error(run.model, test, horizon=200)
+    assert error.state.normalised < 1e-3
+    assert error.state.per_step.max() < 1e-3
+    table = koopax.analyse_spectrum(run.model, test).table()
+    assert table["decay_per_step"][0] == pytest.approx(DECAY, rel=0.02)
+    assert table["phase_per_step"][0] == pytest.approx(PHASE, rel=0.02)
+
+
+def small_fit(train, **settings):
+    return koopax.fit(linear_model(train), train, **({"horizon": 10, "steps": 12, "log_every": 3} | settings))
+
+
+def leaves(run):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(run.model)]
+
+
+def without_time(lines):
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+def test_one_seed_gives_identical_metrics_and_parameters(data):
+    train, test = data
+    one, two, other = (small_fit(train, validation=test, validate_every=4, seed=seed) for seed in (5, 5, 6))
+    assert without_time(one.metrics) == without_time(two.metrics)
+    assert all(np.array_equal(a, b) for a, b in zip(leaves(one), leaves(two), strict=True))
+    assert without_time(one.metrics) != without_time(other.metrics)
+
+
+def test_the_given_model_is_left_as_it_is(data):
+    model = linear_model(data[0])
+    before = [np.array(leaf) for leaf in jax.tree.leaves(model)]
+    koopax.fit(model, data[0], horizon=5, steps=3)
+    assert all(np.array_equal(a, b) for a, b in zip(before, jax.tree.leaves(model), strict=True))
+
+
+def test_a_training_run_compiles_its_step_once(data):
+    compiled = []
+    with jax.log_compiles():
+        import logging
+
+        handler = logging.Handler()
+        handler.emit = lambda record: compiled.append(record.getMessage())
+        logger = logging.getLogger("jax")
+        logger.addHandler(handler)
+        try:
+            small_fit(data[0], steps=20)
+        finally:
+            logger.removeHandler(handler)
+    assert sum("Finished XLA compilation" in line and "advance" in line for line in compiled) == 1
+
+
+def test_losses_are_those_of_the_paper_in_a_plain_loop(data):
+    """Every term against loops over windows and steps."""
+    train, _ = data
+    model = linear_model(train, encoder_hidden=(5,))
+    rng = np.random.default_rng(0)
+    windows = Windows(rng.normal(size=(5, 3, 2)), rng.normal(size=(4, 3, 1)), rng.normal(size=(4, 3)), None)
+    windows = jax.tree.map(lambda a: jax.numpy.asarray(a, jax.numpy.float32), windows)
+    terms = loss_terms(model, windows, TrainConfig(consistency_steps=None), key=jax.random.key(0))
+    scale = model.normaliser
+    squares = {"state": [], "reward": [], "consistency": []}
+    rollout = jax.jit(lambda state, actions: model.rollout(state, actions, return_latents=True))
+    for b in range(3):
+        prediction = rollout(windows.states[0, b], windows.actions[:, b])
+        for k in range(4):
+            squares["state"].append(((prediction.states[k] - windows.states[k + 1, b]) / scale.state_std) ** 2)
+            squares["reward"].append(((prediction.rewards[k] - windows.rewards[k, b]) / scale.reward_std) ** 2)
+            squares["consistency"].append((prediction.latents[k] - model.encode(windows.states[k + 1, b])) ** 2)
+    assert set(terms) == set(weights(TrainConfig()))
+    for name, expected in squares.items():
+        np.testing.assert_allclose(terms[name], np.mean(expected), rtol=1e-4)
+
+
+def test_the_consistency_subset_is_unbiased(data):
+    model = linear_model(data[0])
+    rng = np.random.default_rng(1)
+    latents, states = (
+        jax.numpy.asarray(rng.normal(size=shape), jax.numpy.float32) for shape in ((12, 4, 8), (12, 4, 2))
+    )
+    full = consistency_loss(model, latents, states, steps=None, key=jax.random.key(0))
+    keys = jax.random.split(jax.random.key(1), 3000)
+    some = jax.vmap(lambda key: consistency_loss(model, latents, states, steps=3, key=key))(keys)
+    assert float(some.std()) > 0
+    assert float(some.mean()) == pytest.approx(float(full), abs=4 * float(some.std()) / np.sqrt(3000))
+
+
+def test_the_learning_rate_rises_and_falls():
+    config = TrainConfig(learning_rate=2.0, warmup=0.1, final_learning_rate=0.5)
+    rates = [float(learning_rate(jax.numpy.asarray(p), config)) for p in (0.0, 0.05, 0.1, 0.55, 1.0)]
+    np.testing.assert_allclose(rates, [0.0, 1.0, 2.0, 1.5, 1.0], rtol=1e-5)
+
+
+def test_the_spectrum_has_a_learning_rate_of_its_own(data):
+    frozen = small_fit(data[0], spectrum_learning_rate=0.0)
+    start = linear_model(data[0])
+    assert np.array_equal(frozen.model.core.spectrum.raw_decay, start.core.spectrum.raw_decay)
+    assert not np.array_equal(frozen.model.core.input_real, start.core.input_real)
+
+
+def test_early_stop_and_time_limit(data):
+    train, test = data
+    stalled = small_fit(train, validation=test, steps=400, validate_every=2, patience=2, learning_rate=1e-12)
+    assert stalled.stopped == "patience"
+    assert stalled.step < 400
+    timed = small_fit(train, steps=100_000, seconds=0.3)
+    assert timed.stopped == "time"
+    assert 0.3 <= timed.seconds < 5
+
+
+def test_a_loss_that_blows_up_stops_with_the_step_and_the_last_checkpoint(data, tmp_path):
+    train, _ = data
+    with pytest.raises(KoopaxError, match=r"non-finite at step \d+; the last good checkpoint is step 2 .*learning_rate"):
+        small_fit(
+            train, steps=60, out=tmp_path / "run", learning_rate=1e30, warmup=0.9, clip=1e30, checkpoint_every=2,
+            log_every=20,
+        )
+
+
+def test_resuming_gives_the_same_run_as_never_stopping(data, tmp_path):
+    train, test = data
+    settings = {"validation": test, "validate_every": 4, "checkpoint_every": 5, "log_every": 3}
+    whole = small_fit(train, **settings, out=tmp_path / "whole")
+
+    stop_after = 7
+
+    def interrupt(line):
+        if line["step"] > stop_after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    part = small_fit(train, **settings, out=tmp_path / "part", watch=interrupt)
+    assert part.stopped == "interrupted"
+    assert stop_after < part.step < 12
+    rest = small_fit(train, **settings, out=tmp_path / "part", resume=True)
+    assert rest.step == 12
+    assert without_time(rest.metrics) == without_time(whole.metrics)
+    assert all(np.array_equal(a, b) for a, b in zip(leaves(rest), leaves(whole), strict=True))
+    written = [json.loads(line) for line in (tmp_path / "part" / "metrics.jsonl").read_text().splitlines()]
+    assert without_time(written) == without_time(whole.metrics)
+    loaded = koopax.Run.load(tmp_path / "part")
+    assert all(np.array_equal(a, b) for a, b in zip(leaves(loaded), leaves(whole), strict=True))
+
+
+KILLED = """
+import sys
+sys.path.insert(0, {tests!r})
+from test_fit import oscillator, small_fit
+train, test = oscillator().split(0.8, seed=0)
+small_fit(train, steps=100000, checkpoint_every=20, log_every=10, out={out!r})
+"""
+
+
+def test_a_killed_run_resumes_to_the_same_parameters(data, tmp_path):
+    """SIGKILL leaves no chance to tidy up: the newest whole checkpoint has to be enough."""
+    out = tmp_path / "killed"
+    tests = os.path.dirname(__file__)
+    process = subprocess.Popen([sys.executable, "-c", KILLED.format(tests=tests, out=str(out))])
+    metrics = out / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (metrics.is_file() and metrics.read_text().count("\n") >= 5):
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    reached = json.loads(metrics.read_text().splitlines()[-2])["step"]
+    total = reached + 60
+    resumed = small_fit(data[0], steps=100000, checkpoint_every=20, log_every=10, out=out, resume=True, watch=_until(total))
+    straight = small_fit(data[0], steps=100000, log_every=10, watch=_until(total))
+    assert resumed.step == straight.step
+    assert without_time(resumed.metrics) == without_time(straight.metrics)
+    assert all(np.array_equal(a, b) for a, b in zip(leaves(resumed), leaves(straight), strict=True))
+
+
+def _until(step):
+    def watch(line):
+        if line["step"] >= step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"horizont": 3}, "no setting 'horizont'"),
+        ({"horizon": 0}, "horizon is 0"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+        ({"horizon": 4000}, "window of 4000 steps fits in none"),
+        ({"resume": True}, "needs the run's folder"),
+        ({"sinks": ("csv",), "out": "unused"}, "unknown metrics sink 'csv'"),
+    ],
+)
+def test_bad_settings(data, tmp_path, monkeypatch, settings, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KoopaxError, match=message):
+        koopax.fit(linear_model(data[0]), data[0], **settings)
+
+
+def test_a_model_of_other_sizes_is_refused(data):
+    other = Episodes.from_arrays([np.zeros((5, 3))], [np.zeros((4, 1))], [np.zeros(4)])
+    with pytest.raises(KoopaxError, match="create the model from this data"):
+        koopax.fit(linear_model(data[0]), other, horizon=2)
+
+
+def test_an_existing_run_is_not_overwritten(data, tmp_path):
+    small_fit(data[0], out=tmp_path)
+    with pytest.raises(KoopaxError, match="already holds a run"):
+        small_fit(data[0], out=tmp_path)
+
+
+def test_tensorboard_receives_every_metric(data, tmp_path):
+    run = small_fit(data[0], out=tmp_path, sinks=("jsonl", "tensorboard"))
+    assert list((tmp_path / "tensorboard").glob("events*"))
+    assert run.metrics[-1]["step"] == 12
