@@ -60,15 +60,15 @@ def test_fixed_windows_are_every_valid_start_once(lengths, horizon, seed, irregu
     assert sorted(s for batch in fixed for s in starts_of(batch)) == sorted(possible)
 
 
-@given(*cases)
-@settings(max_examples=8)  # every shape is compiled
-def test_sampled_windows_stay_inside_episodes_and_every_start_occurs(lengths, horizon, seed, irregular):
-    lengths = [*lengths, horizon + 1]
-    possible = all_starts(lengths, horizon)
-    sampler = WindowSampler(numbered(lengths, irregular), horizon)
+@given(st.lists(st.integers(1, 8), min_size=5, max_size=5), st.integers(0, 2**31))
+def test_sampled_windows_stay_inside_episodes_and_every_start_occurs(lengths, seed):
+    # The last episode makes the number of rows the same in every example, so that shapes are compiled once.
+    lengths = [*lengths, 60 - sum(lengths)]
+    possible = all_starts(lengths, 3)
+    sampler = WindowSampler(numbered(lengths), 3)
     assert sampler.num_windows == len(possible)
     # A start is missed with probability (1 − 1/n)^(40 n) < e^−40.
-    found = set(starts_of(sampler.sample(jax.random.key(seed), 40 * len(possible))))
+    found = set(starts_of(sampler.sample(jax.random.key(seed), 40 * 60)))
     assert found == possible
 
 
@@ -106,8 +106,7 @@ def test_time_major_is_the_transpose(irregular):
     np.testing.assert_array_equal(a.states, np.swapaxes(b.states, 0, 1))
 
 
-@pytest.mark.parametrize("irregular", [False, True])
-@pytest.mark.parametrize("time_major", [False, True])
+@pytest.mark.parametrize(("irregular", "time_major"), [(False, True), (True, False)])
 def test_mapped_windows_equal_those_in_memory(tmp_path, irregular, time_major):
     episodes = random_episodes([20, 3, 30, 25], irregular=irregular)
     on_disk = mapped(episodes, tmp_path)

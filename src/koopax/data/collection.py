@@ -12,7 +12,7 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax.data.episodes import Episodes
-from koopax.data.loading import save
+from koopax.data.loading import resolve_destination, save
 from koopax.data.policies import Policy
 from koopax.data.rollouts import EnvironmentInfo, Rollout, Stage, group_size
 from koopax.data.workers import InProcess, Workers
@@ -47,6 +47,8 @@ def collect(
         overwrite: replace what is there.
         progress: show a bar on standard error.
     """
+    if out is not None:
+        resolve_destination(out, overwrite=overwrite)
     stage = Stage(policy, steps, noise, _policy_name(policy))
     episodes = collect_stages(environment, [stage], seed=seed, workers=workers, progress=progress)
     if out is not None:

@@ -160,32 +160,38 @@ def save(episodes: Episodes, destination: str | os.PathLike[str], *, overwrite: 
     Without a suffix it is a Minari dataset: an id like `mine/cheetah/test-v0` goes to Minari's own folder, a path (one
     that begins with `.`, `/` or `~`, or has no version) becomes a Minari folder there.
     """
+    path, kind, identifier = resolve_destination(destination, overwrite=overwrite)
+    if kind in ("table", "npz"):
+        with new_file(path, overwrite=overwrite) as temporary:
+            options = {"suffix": path.suffix.lower()} if kind == "table" else {}
+            _module(kind).write(episodes, temporary, **options)
+    else:
+        with new_folder(path, overwrite=overwrite) as temporary:
+            options = {"identifier": identifier} if kind == "minari" else {}
+            _module(kind).write(episodes, temporary, **options)
+    return path
+
+
+def resolve_destination(destination: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, str, str]:
+    """Path, format and Minari id that a destination means; raises where `save` would, before there is work to lose."""
     from koopax.data.sources import minari
 
     name = os.fspath(destination)
     path = Path(name).expanduser()
     kind = _format_of_suffix(path)
-    if kind == "table":
-        with new_file(path, overwrite=overwrite) as temporary:
-            _module(kind).write(episodes, temporary, suffix=path.suffix.lower())
-    elif kind == "npz":
-        with new_file(path, overwrite=overwrite) as temporary:
-            _module(kind).write(episodes, temporary)
-    elif kind == "folder":
-        with new_folder(path, overwrite=overwrite) as temporary:
-            _module(kind).write(episodes, temporary)
-    elif path.suffix == "" and name:
-        in_root = minari.is_id(name)
-        path = minari.root() / name if in_root else path
-        identifier = name if in_root else f"{path.name}-v0" if not minari.is_id(path.name) else path.name
-        with new_folder(path, overwrite=overwrite) as temporary:
-            minari.write(episodes, temporary, identifier=identifier)
-    else:
+    identifier = ""
+    if kind is None and path.suffix == "" and name:
+        kind = "minari"
+        identifier = name if minari.is_id(name) else path.name if minari.is_id(path.name) else f"{path.name}-v0"
+        path = minari.root() / name if minari.is_id(name) else path
+    if kind is None or not FORMATS[kind].writable:
         writable = [suffix for f in FORMATS.values() if f.writable for suffix in f.suffixes]
         raise KoopaxError(
             f"{name!r} has no format that can be written: end it in {', '.join(writable)}, or give a Minari id."
         )
-    return path
+    if path.exists() and not overwrite:
+        raise KoopaxError(f"{str(path)!r} already exists: choose another destination, or allow overwriting it.")
+    return path, kind, identifier
 
 
 def convert(
@@ -197,4 +203,5 @@ def convert(
     **options: Any,
 ) -> Path:
     """Read `source` (with the options of `load`) and write it to `destination`; return where it went."""
+    resolve_destination(destination, overwrite=overwrite)
     return save(load(source, check=check, **options), destination, overwrite=overwrite)
