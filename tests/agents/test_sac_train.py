@@ -179,6 +179,7 @@ def test_compiles_once(tmp_path):
     config = dataclasses.replace(TINY, seed=77, snapshot_every=0)
     before = remember_and_learn._cache_size()
     train(config, tmp_path)
+    train(dataclasses.replace(config, steps=1200), tmp_path, resume=True)
     assert remember_and_learn._cache_size() - before == 1
 
 

@@ -120,10 +120,12 @@ def _dispatch(run: _Run) -> None:
     """Step the environments, then learn from the replay with the new transitions in it."""
     config, learning = run.config, run.steps >= run.config.random_steps
     new = collect(run.envs, run.state if learning else None, config, run.steps)
+    # The compiled functions know the config; what they don't use must not make them compile again.
+    compiled = dataclasses.replace(config, **{name: getattr(SACConfig, name) for name in CHANGEABLE})
     if learning:
-        run.state, run.metrics = remember_and_learn(run.state, new, config)
+        run.state, run.metrics = remember_and_learn(run.state, new, compiled)
     else:
-        run.state = remember(run.state, new, config)
+        run.state = remember(run.state, new, compiled)
     run.steps += config.steps_per_dispatch
 
 
