@@ -56,6 +56,10 @@ def test_episodes_are_true_rollouts():
         assert terminated == episode.terminated
     assert episodes.metadata.environment == "Hopper-v5"
     assert episodes.metadata.step_seconds == pytest.approx(0.008)
+    assert episodes.metadata.state_names[:2] == ("rootz", "rooty")
+    assert episodes.metadata.state_names[-1] == "foot_joint_velocity"
+    assert episodes.metadata.action_names == ("thigh_joint_control", "leg_joint_control", "foot_joint_control")
+    assert episodes.metadata.units["rootx_velocity"] == "m/s"
 
 
 def test_noise_stays_in_the_bounds_and_spreads_actions():

@@ -230,6 +230,9 @@ def _assemble(
         terminated=[rollout.terminated for rollout, _ in rollouts],
         sources=[source for _, source in rollouts],
         environment=environment,
+        state_names=info.names.state,
+        action_names=info.names.action,
+        units=info.names.units,
         step_seconds=info.step_seconds,
         extra=extra,
     )

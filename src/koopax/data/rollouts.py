@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax.data.naming import ComponentNames, component_names
 from koopax.data.policies import Policy, resolve_policy
 
 DEFAULT_LIMIT = 1000
@@ -42,6 +43,7 @@ class EnvironmentInfo(NamedTuple):
     high: np.ndarray
     limit: int
     step_seconds: float | None
+    names: ComponentNames
 
 
 class Rollout(NamedTuple):
@@ -72,7 +74,12 @@ class Collector:
         limit = getattr(env.spec, "max_episode_steps", None) or DEFAULT_LIMIT
         step_seconds = getattr(env.unwrapped, "dt", None)
         self.info = EnvironmentInfo(
-            env.observation_space.shape[0], low, high, int(limit), float(step_seconds) if step_seconds else None
+            state_size=env.observation_space.shape[0],
+            low=low,
+            high=high,
+            limit=int(limit),
+            step_seconds=float(step_seconds) if step_seconds else None,
+            names=component_names(env),
         )
         self.stages = stages
         self.seed = seed
