@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -56,6 +57,18 @@ class SpectrumAnalysis:
         if self.importance is not None:
             columns = {"importance": self.importance, **columns}
         return {name: column[order] for name, column in columns.items()}
+
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers, modes in the order of `table`; infinite ones become None."""
+        columns = {name: _plain(column) for name, column in self.table().items()}
+        return {"time_step": self.time_step, "stability_margin": self.stability_margin, "modes": columns}
+
+
+def _plain(column: np.ndarray) -> list[Any]:
+    if column.dtype == bool:
+        return column.tolist()
+    return [float(value) if np.isfinite(value) else None for value in column]
 
 
 def analyse_spectrum(model: DynamicsModel | LatentDynamics, episodes: Episodes | None = None) -> SpectrumAnalysis:

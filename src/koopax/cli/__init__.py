@@ -1,0 +1,52 @@
+"""The command line: parse, call, print. Heavy imports happen inside the commands, so that help is instant."""
+
+import os
+import sys
+import warnings
+
+import tyro
+
+from koopax._errors import KoopaxError, KoopaxWarning
+from koopax.cli import agents, bench, data, models
+from koopax.cli.demo import demo
+from koopax.cli.output import errors
+
+DESCRIPTION = "Learned dynamics models that predict hundreds of steps ahead."
+
+
+def build() -> tyro.extras.SubcommandApp:
+    """All the commands."""
+    app = tyro.extras.SubcommandApp()
+    app.command(demo)
+    app.command(data.app, name="data", help="List, make, collect, inspect and convert datasets.")
+    app.command(models.train)
+    app.command(models.evaluate)
+    app.command(models.spectrum)
+    app.command(bench.app, name="bench", help="Measure speed on this machine.")
+    app.command(agents.app, name="agent", help="Train agents.")
+    return app
+
+
+def main() -> None:
+    """Entry point of `koopax`. Bad input ends with one sentence and exit code 2, Ctrl-C with 130."""
+    warnings.showwarning = _show_warning
+    try:
+        build().cli(prog="koopax", description=DESCRIPTION, config=(tyro.conf.OmitArgPrefixes,))
+    except KoopaxError as error:
+        errors().print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors().print("interrupted", style="yellow")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader has gone, as with `koopax … | head`: not an error, and nothing more can be printed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_warning(message, category, *_args, **_kwargs) -> None:
+    if issubclass(category, KoopaxWarning):
+        errors().print(f"[yellow]note:[/] {_escape(str(message))}", highlight=False, soft_wrap=True)
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", r"\[")

@@ -1,0 +1,180 @@
+"""koopax data …"""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tyro.conf import Positional, arg
+
+from koopax.cli.output import errors, print_json, results
+
+app = tyro.extras.SubcommandApp()
+
+
+@app.command(name="list")
+def list_(*, json: bool = False) -> None:
+    """List koopax's own datasets and what has been made of them.
+
+    Args:
+        json: print one JSON document.
+    """
+    from rich.table import Table
+
+    from koopax.data import list_datasets
+
+    datasets = list_datasets()
+    if json:
+        print_json(datasets)
+        return
+    table = Table("name", "environment", "what it is", "made")
+    for dataset in datasets:
+        made = ", ".join(f"{item['steps']} steps (seed {item['seed']})" for item in dataset["made"]) or "–"
+        table.add_row(dataset["name"], dataset["environment"], dataset["description"], made)
+    results().print(table)
+
+
+@app.command
+def make(
+    name: Positional[str],
+    *,
+    steps: int = 1_000_000,
+    seed: int = 0,
+    workers: int | None = None,
+    from_scratch: bool = False,
+    force: bool = False,
+) -> None:
+    """Make one of koopax's own datasets on the spot.
+
+    Args:
+        name: such as koopax/halfcheetah/expert-v0; `koopax data list` shows all.
+        steps: environment steps.
+        seed: the same name, steps and seed give identical bytes.
+        workers: processes; as many as there are cores by default.
+        from_scratch: for full-replay sets: record a SAC training run instead of a ladder of shipped policies.
+        force: make it again although it is there.
+    """
+    from koopax.data import make_dataset
+
+    record = None
+    if from_scratch:
+        from koopax.agents.sac import record_training as record
+    path = make_dataset(
+        name, steps=steps, seed=seed, from_scratch=from_scratch, record=record, workers=workers, force=force
+    )
+    results().print(str(path), soft_wrap=True, highlight=False)
+
+
+@app.command
+def collect(
+    *,
+    env: str,
+    policy: str = "random",
+    steps: int = 10_000,
+    seed: int = 0,
+    workers: int | None = None,
+    noise: float = 0.0,
+    out: str | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Collect episodes with a policy. Ctrl-C keeps what there is.
+
+    Args:
+        env: a Gymnasium id, a dm_control id or a DMC task such as cheetah-run.
+        policy: random, a shipped name such as halfcheetah-expert, an .npz file or module:function.
+        steps: environment steps.
+        seed: of environments and policy; the number of workers does not matter.
+        workers: processes; as many as there are cores by default.
+        noise: standard deviation of Gaussian exploration noise, as a fraction of the action range's half-width.
+        out: an .npz, .parquet or .csv file, a Minari id or folder; by default a Minari id made from env and policy.
+        overwrite: replace what is at `out`.
+    """
+    from koopax.data import collect as collect_episodes
+
+    destination = out or f"koopax-collected/{_slug(env)}/{_slug(policy)}-v0"
+    episodes = collect_episodes(
+        env, policy, steps, seed=seed, workers=workers, noise=noise, out=destination, overwrite=overwrite
+    )
+    if episodes.metadata.extra.get("interrupted"):
+        errors().print(f"stopped early: {episodes.num_steps} steps are kept", style="yellow")
+    results().print(f"{episodes.num_episodes} episodes, {episodes.num_steps} steps → {destination}", highlight=False)
+
+
+Columns = Annotated[str | None, arg(metavar="A,B,C")]
+
+
+@app.command
+def inspect(
+    source: Positional[str],
+    *,
+    json: bool = False,
+    plot: Path | None = None,
+    episode: str | None = None,
+    state: Columns = None,
+    action: Columns = None,
+    reward: str | None = None,
+    time: str | None = None,
+) -> None:
+    """Show what is in a dataset: episodes, lengths, returns, ranges, constants, NaNs.
+
+    Args:
+        source: a Minari id, .hdf5, .npz, .csv, .parquet, a folder or one of koopax's own names.
+        json: print one JSON document.
+        plot: save a figure of a few trajectories there.
+        episode: for tables: the episode column.
+        state: for tables: the state columns.
+        action: for tables: the action columns.
+        reward: for tables: the reward column, or none.
+        time: for tables: a column of times, for irregular sampling.
+    """
+    from koopax.data import load, plot_trajectories, summarise, summary_table
+
+    episodes = load(source, check=False, **_given(episode=episode, state=state, action=action, reward=reward, time=time))
+    summary = summarise(episodes)
+    if json:
+        print_json(summary)
+    else:
+        results().print(summary_table(summary))
+    if plot is not None:
+        plot_trajectories(episodes).savefig(plot, dpi=120)
+        errors().print(f"figure: {plot}")
+
+
+@app.command
+def convert(
+    source: Positional[str],
+    destination: Positional[str],
+    *,
+    overwrite: bool = False,
+    episode: str | None = None,
+    state: Columns = None,
+    action: Columns = None,
+    reward: str | None = None,
+    time: str | None = None,
+) -> None:
+    """Read a dataset in one format and write it in another.
+
+    Args:
+        source: as for `inspect`.
+        destination: an .npz, .parquet or .csv file, an .episodes folder (memory-mappable), a Minari id or folder.
+        overwrite: replace what is there.
+        episode: for tables: the episode column.
+        state: for tables: the state columns.
+        action: for tables: the action columns.
+        reward: for tables: the reward column, or none.
+        time: for tables: a column of times, for irregular sampling.
+    """
+    from koopax.data import convert as convert_source
+
+    options = _given(episode=episode, state=state, action=action, reward=reward, time=time)
+    path = convert_source(source, destination, overwrite=overwrite, **options)
+    results().print(str(path), soft_wrap=True, highlight=False)
+
+
+def _slug(name: str) -> str:
+    """A name that Minari takes as a part of an id."""
+    return re.sub("[^a-z0-9]+", "-", Path(name).stem.lower()).strip("-")
+
+
+def _given(**options: str | None) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,158 @@
+"""koopax train, evaluate, spectrum."""
+
+import json as json_
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from koopax._errors import KoopaxError
+from koopax.cli.output import errors, print_json, progress_bar, results, training_progress
+from koopax.training.config import TrainConfig
+
+SPLIT = 0.8
+"""Share of the episodes that is trained on; the rest is for testing, in `koopax evaluate`."""
+
+
+def train(
+    source: Positional[str | None] = None,
+    *,
+    model: str = "koopman",
+    preset: str | None = None,
+    latent_size: int | None = None,
+    option: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = (),
+    out: Path | None = None,
+    resume: Path | None = None,
+    tensorboard: bool = False,
+    wandb: bool = False,
+    data_steps: int | None = None,
+    config: TrainConfig = TrainConfig(),  # noqa: B008  (frozen)
+) -> None:
+    """Train a model on a dataset. Ctrl-C saves a checkpoint; --resume goes on from it.
+
+    Args:
+        source: a Minari id, .hdf5, .npz, .csv, .parquet or one of koopax's own names.
+        model: koopman, mlp, gru, transformer or dssm.
+        preset: `paper` for the published configuration of the Koopman model.
+        latent_size: real width of the latent, if not the preset's.
+        option: any other setting of the model, such as spectrum=paper or action_embedding=16.
+        out: folder of the run; runs/MODEL-N by default.
+        resume: folder of a run to continue; everything else is read from it.
+        tensorboard: also write metrics for TensorBoard.
+        wandb: also send metrics to Weights & Biases.
+        data_steps: for koopax's own names: how many environment steps to make if the set is not there yet.
+        config: how to train.
+    """
+    from koopax.training.tasks import TrainTask, read_task, run_task
+
+    if resume is not None:
+        task, folder = read_task(resume), resume
+    elif source is None:
+        raise KoopaxError("train needs a dataset: pass a SOURCE, or --resume RUN to continue one.")
+    else:
+        task = TrainTask(
+            source=source,
+            source_options={} if data_steps is None else {"steps": data_steps},
+            model=model if preset is None else f"{model}-{preset}",
+            model_options=_parse_options(option) | ({} if latent_size is None else {"latent_size": latent_size}),
+            split=SPLIT,
+            train=config,
+        )
+        folder = out or _next_folder(model)
+    sinks = ("jsonl", *(["tensorboard"] if tensorboard else []), *(["wandb"] if wandb else []))
+    errors().print(f"run folder: {folder}", highlight=False)
+    with training_progress(task.model, task.train.steps, task.train.seconds) as watch:
+        run = run_task(task, folder, resume=resume is not None, sinks=sinks, watch=watch)
+    if run.stopped == "interrupted":
+        errors().print(
+            f"stopped at step {run.step}; continue with: koopax train --resume {folder}", style="yellow", soft_wrap=True
+        )
+        raise SystemExit(130)
+    results().print(f"{folder}: {run.step} steps in {run.seconds:.1f} s ({run.stopped})", highlight=False)
+
+
+def evaluate(
+    run: Positional[Path],
+    source: Positional[str | None] = None,
+    *,
+    horizon: int = 100,
+    windows: int = 10_000,
+    seed: int = 0,
+    best: bool = False,
+    reencode_every: int | None = None,
+    json: bool = False,
+) -> None:
+    """Predict test windows and print the error at every step of the horizon.
+
+    Args:
+        run: a run folder or a .koopax file.
+        source: a dataset to test on; by default the test episodes of the run's own dataset.
+        horizon: steps to predict.
+        windows: how many windows, fixed by the seed.
+        seed: decides the windows.
+        best: the model with the lowest validation loss instead of the last one.
+        reencode_every: decode and encode again after so many steps.
+        json: print one JSON document.
+    """
+    from koopax.evaluation.prediction import prediction_error
+    from koopax.evaluation.tables import error_table
+    from koopax.training.tasks import model_and_test_episodes
+
+    model, episodes = model_and_test_episodes(run, source, best=best)
+    with progress_bar("predicting") as watch:
+        error = prediction_error(
+            model, episodes, horizon=horizon, windows=windows, seed=seed, reencode_every=reencode_every, watch=watch
+        )
+    if json:
+        print_json(error.to_json())
+    else:
+        results().print(error_table([error]))
+
+
+def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 20, json: bool = False) -> None:
+    """Show a Koopman model's eigenvalues: half-lives, periods, stability, aliasing.
+
+    Args:
+        run: a run folder or a .koopax file.
+        figure: save a figure of the eigenvalues there; spectrum.png in the run folder by default.
+        rows: modes in the table.
+        json: print one JSON document.
+    """
+    from koopax.evaluation.spectrum import analyse_spectrum
+    from koopax.evaluation.tables import spectrum_table
+    from koopax.report.figures import spectrum_figure
+    from koopax.training.tasks import load_trained, model_and_test_episodes
+
+    has_data = run.is_dir()
+    model, episodes = model_and_test_episodes(run, None) if has_data else (load_trained(run), None)
+    analysis = analyse_spectrum(model, episodes)
+    if json:
+        print_json(analysis.to_json())
+    else:
+        results().print(spectrum_table(analysis, rows=rows))
+    path = figure or (run / "spectrum.png" if has_data else None)
+    if path is not None:
+        spectrum_figure(analysis).savefig(path, dpi=150)
+        errors().print(f"figure: {path}")
+
+
+def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`name=value` pairs; values are JSON where they parse as such, else text."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise KoopaxError(f"--option takes NAME=VALUE, not {pair!r}: write for example --option spectrum=paper.")
+        try:
+            value = json_.loads(text)
+        except json_.JSONDecodeError:
+            value = text
+        options[name] = tuple(value) if isinstance(value, list) else value
+    return options
+
+
+def _next_folder(model: str) -> Path:
+    number = 0
+    while (folder := Path("runs") / f"{model}-{number}").exists():
+        number += 1
+    return folder

@@ -1,0 +1,68 @@
+"""Where commands print: results on standard output, everything else on standard error."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from rich.console import Console
+
+
+@cache
+def results() -> Console:
+    """The console of standard output."""
+    return Console()
+
+
+@cache
+def errors() -> Console:
+    """The console of standard error: progress, notes and errors."""
+    return Console(stderr=True)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output, and nothing else."""
+    print(json.dumps(document, indent=2))
+
+
+@contextmanager
+def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, moved by calling it with the amount done and the total."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors()) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def training_progress(name: str, steps: int, seconds: float | None) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar for `koopax.fit`: steps per second, losses and the time left, moved by lines of metrics."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[counts]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[losses]}"),
+    )
+    with Progress(*columns, console=errors()) as bar:
+        total = steps if seconds is None else seconds
+        task = bar.add_task(name, total=total, counts="compiling", losses="")
+        shown: dict[str, float] = {}
+
+        def watch(line: dict[str, Any]) -> None:
+            names = ("state", "reward", "validation_state", "validation_reward")
+            shown.update({key: line[key] for key in names if key in line})
+            rate = line["step"] / line["seconds"] if line["seconds"] else 0.0
+            bar.update(
+                task,
+                completed=line["step"] if seconds is None else line["seconds"],
+                counts=f"{line['step']} steps, {rate:.1f}/s",
+                losses="  ".join(f"{key.replace('validation_', 'val ')} {value:.4g}" for key, value in shown.items()),
+            )
+
+        yield watch
