@@ -203,6 +203,14 @@ def test_chosen_columns_scattered_rows_and_times():
     assert free.durations is None
 
 
+@pytest.mark.parametrize("destination", DESTINATIONS)
+def test_systems_without_actions(destination):
+    episodes = random_episodes([4, 6], actions=0)
+    save(episodes, destination)
+    options = {"action": "none"} if destination.endswith((".csv", ".parquet")) else {}
+    assert_equal(episodes, load(destination, **options))
+
+
 def test_regular_times_are_no_durations():
     write_table("t.parquet", clock=[0.0, 0.1, 5.0, 0.2, 5.1])
     options = {"episode": "trial", "state": "x", "action": "force", "reward": "gain", "time": "clock"}

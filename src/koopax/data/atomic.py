@@ -51,7 +51,8 @@ def _temporary(path: Path, overwrite: bool) -> Iterator[Path]:
         if temporary.is_dir():
             shutil.rmtree(temporary, ignore_errors=True)
         else:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
         if not path.exists():
             for parent in created:
                 # Not empty any more if another process writes there.

@@ -17,6 +17,9 @@ from koopax.data.policies import Policy
 from koopax.data.rollouts import EnvironmentInfo, Rollout, Stage, group_size
 from koopax.data.workers import InProcess, Workers
 
+_STEPS_PER_WORKER = 1000
+"""A process is not worth its start for fewer."""
+
 
 def collect(
     environment: str,
@@ -68,7 +71,8 @@ def collect_stages(
     if seed < 0:
         raise KoopaxError(f"a seed of {seed} is negative: give 0 or more.")
     if workers is None:
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        workers = min(cores, -(-sum(stage.steps for stage in stages) // _STEPS_PER_WORKER))
     with _interrupt_flag() as interrupted:
         if workers == 0:
             pool: Workers | InProcess = InProcess(environment, list(stages), seed, interrupted.is_set)
@@ -88,22 +92,28 @@ class _Plan:
         self.steps = stage.steps
         self.given = 0
         self.received: dict[int, list[Rollout]] = {}
-        self._guess = group_size(stage.steps, limit) * limit
+        self._total = 0
+        self._first_missing = 0
+        self._total_before = 0
+        self._full_group = group_size(stage.steps, limit) * min(limit, stage.steps)
 
     def receive(self, group: int, rollouts: list[Rollout]) -> None:
         self.received[group] = rollouts
-        self._guess = max(1, _count(self.received) // len(self.received))
+        self._total += _count(rollouts)
+        while self._first_missing in self.received:
+            self._total_before += _count(self.received[self._first_missing])
+            self._first_missing += 1
 
     @property
     def complete(self) -> bool:
         """Whether the groups up to the first one missing hold enough steps."""
-        first = next(i for i in range(len(self.received) + 1) if i not in self.received)
-        return _count({g: r for g, r in self.received.items() if g < first}) >= self.steps
+        return self._total_before >= self.steps
 
     @property
     def expected(self) -> int:
         """Steps received, and what the groups under way will bring if they are like the others."""
-        return _count(self.received) + (self.given - len(self.received)) * self._guess
+        guess = self._total // len(self.received) if self.received else self._full_group
+        return self._total + (self.given - len(self.received)) * max(1, guess)
 
     def rollouts(self) -> list[Rollout]:
         """The episodes in order, cut to the number of steps."""
@@ -117,8 +127,8 @@ class _Plan:
         return kept
 
 
-def _count(groups: dict[int, list[Rollout]]) -> int:
-    return sum(len(rollout.rewards) for rollouts in groups.values() for rollout in rollouts)
+def _count(rollouts: list[Rollout]) -> int:
+    return sum(len(rollout.rewards) for rollout in rollouts)
 
 
 def _run(

@@ -136,8 +136,10 @@ def _spread_text(spread: dict[str, float | None], form: str) -> str:
     return f"{low} to {high}, mean {mean}, median {median}"
 
 
-def plot_trajectories(episodes: Episodes, *, count: int = 3, columns: int = 12) -> Any:
+def plot_trajectories(episodes: Episodes, *, count: int = 3, columns: int = 12, steps: int = 200) -> Any:
     """A matplotlib figure: the first state columns, the first actions and the reward of a few episodes over time.
+
+    Only the first `steps` of an episode are drawn, or fast movements would be a blur.
 
     The episodes are spread evenly over the order of their returns, so that good and bad ones are seen.
     """
@@ -154,13 +156,13 @@ def plot_trajectories(episodes: Episodes, *, count: int = 3, columns: int = 12) 
         episode = episodes.episode(int(index))
         series = [*episode.observations.T[:columns], *episode.actions.T[: columns // 2], episode.rewards]
         for axis, values in zip(axes, series, strict=False):
-            axis.plot(values, linewidth=0.8, label=f"episode {index}, return {episode.rewards.sum():.4g}")
+            axis.plot(values[: steps + 1], linewidth=0.8, label=f"episode {index}, return {episode.rewards.sum():.4g}")
     for axis, name in zip(axes, names, strict=False):
         axis.set_title(name, fontsize=9)
         axis.tick_params(labelsize=7)
     for axis in axes[len(names) :]:
         axis.set_axis_off()
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(chosen), fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(chosen), fontsize=8)
     figure.supxlabel("step", fontsize=9)
     return figure
 

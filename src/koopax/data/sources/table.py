@@ -58,7 +58,7 @@ def read(
         path: a `.csv` or `.parquet` file.
         episode: column that tells episodes apart; guessed: `episode`, `episode_id`, `trajectory`.
         state: state columns, a list or one string with commas; guessed: those that begin with `state_` or `obs_`.
-        action: action columns; guessed: those that begin with `action_`.
+        action: action columns, or "none" for a system without actions; guessed: those that begin with `action_`.
         reward: reward column, or "none" for a table without rewards (they are then 0); guessed: `reward`.
         time: column with the time of each row in seconds, from which the durations of the steps follow; without it a
             column `duration` in nominal steps is used if there is one.
@@ -125,6 +125,8 @@ def _choose(path: Path, names: list[str], episode, state, action, reward, time) 
         return found
 
     def several(part: str, given: Names, prefixes: Sequence[str]) -> list[str]:
+        if given == "none":
+            return []
         if given is None:
             found = [name for name in names if name.startswith(tuple(prefixes)) or name == part]
             if not found:
@@ -154,10 +156,10 @@ def _columns(path: Path, is_csv: bool, choice: _Choice) -> dict[str, Any]:
     wanted = list(dict.fromkeys(named))
     try:
         if is_csv:
-            types = {name: pyarrow.float32() for name in choice.numeric} | {choice.time: pyarrow.float64()}
-            types = {name: kind for name, kind in types.items() if name} | {
-                n: pyarrow.string() for n in [choice.source] if n
-            }
+            types = dict.fromkeys(choice.numeric, pyarrow.float32())
+            types |= {choice.episode: pyarrow.string()}
+            types |= {choice.time: pyarrow.float64()} if choice.time else {}
+            types |= {choice.source: pyarrow.string()} if choice.source else {}
             options = pyarrow.csv.ConvertOptions(include_columns=wanted, column_types=types)
             table = pyarrow.csv.read_csv(path, convert_options=options)
         else:
