@@ -49,6 +49,8 @@ class MappedRows:
             raise IndexError(f"row {index} is out of bounds for {len(self)} rows")
         run = np.searchsorted(self.starts, rows, side="right") - 1
         physical = self.first[run] + rows - self.starts[run]
+        if len(self.parts) == 1:
+            return np.asarray(self.parts[0][physical])
         out = np.empty((*rows.shape, *self.shape[1:]), self.dtype)
         for number, part in enumerate(self.parts):
             here = self.part[run] == number
