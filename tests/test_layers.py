@@ -30,7 +30,8 @@ def imported_packages(path):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively"
-            names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "koopax" else [node.module]
+            is_root = node.module == "koopax"
+            names = [f"koopax.{alias.name}" for alias in node.names] if is_root else [node.module]
         for name in names:
             parts = name.split(".")
             if parts[0] == "koopax" and len(parts) > 1:

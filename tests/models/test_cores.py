@@ -12,7 +12,7 @@ from koopax import DynamicsModel, Episodes, KoopaxError, load_model
 from koopax.models.latent import CORES, Memory, SequenceDynamics, advance, begin, core_class, latent_of, make_core
 from koopax.models.presets import PRESETS, preset
 
-LATENT, ACTIONS, HORIZON, BATCH = 8, 3, 9, 4
+LATENT, ACTIONS, HORIZON = 8, 3, 9
 SMALL = {
     "koopman": {"action_embedding": 5, "action_hidden": (7,)},
     "mlp": {"hidden": 12, "action_embedding": 5},
@@ -59,17 +59,20 @@ def rollout(core, start, actions, durations=None):
 
 
 @eqx.filter_jit
-def repeated_steps(core, start, actions, durations=None):
-    def step(now, inputs):
-        now = core.step(now, *inputs)
-        return now, latent_of(now)
-
-    return jax.lax.scan(step, begin(core, start), (actions, durations))[1]
+def batched_rollout(core, starts, actions):
+    """Time-major: actions `[time, batch, action]`, latents `[time, batch, latent]`."""
+    return jax.vmap(core.rollout, in_axes=(0, 1), out_axes=1)(starts, actions)
 
 
 @eqx.filter_jit
-def advanced(core, start, actions, durations=None):
-    return advance(core, start, actions, durations)
+def repeated_steps(core, start, actions, durations=None):
+    """What `step` returns after each action, stacked."""
+
+    def step(now, inputs):
+        now = core.step(now, *inputs)
+        return now, now
+
+    return jax.lax.scan(step, begin(core, start), (actions, durations))[1]
 
 
 def close(actual, expected):
@@ -81,14 +84,13 @@ def close(actual, expected):
 
 @every_core
 def test_an_action_changes_no_earlier_latent_and_every_later_one(name):
-    core = small(name)
     latent, actions, _ = trajectory()
-    changed_actions = actions + jnp.eye(HORIZON)[:, :, None]  # row k changes a_k
-    changed_latents = eqx.filter_jit(eqx.filter_vmap(core.rollout, in_axes=(None, 0)))(latent, changed_actions)
-    difference = np.max(np.abs(changed_latents - rollout(core, latent, actions)), axis=-1)
-    for changed in range(HORIZON):  # row k, column j is x_{j+1}
-        assert (difference[changed, :changed] < 1e-12).all()
-        assert (difference[changed, changed:] > 1e-8).all()
+    changed_actions = actions[:, None] + jnp.eye(HORIZON)[:, :, None]  # in column k, a_k is changed
+    latents = batched_rollout(small(name), jnp.tile(latent, (HORIZON, 1)), changed_actions)
+    difference = np.max(np.abs(latents - rollout(small(name), latent, actions)[:, None]), axis=-1)
+    for changed in range(HORIZON):  # row j is x_{j+1}
+        assert (difference[:changed, changed] < 1e-12).all()
+        assert (difference[changed:, changed] > 1e-8).all()
 
 
 @every_core
@@ -100,37 +102,38 @@ def test_the_start_changes_every_latent(name):
 
 @every_variant
 @pytest.mark.parametrize("timed", [False, True])
-def test_rollout_equals_repeated_steps(variant, timed):
+def test_steps_and_continued_rollouts_equal_one_rollout(variant, timed):
     core = small(variant)
     latent, actions, durations = trajectory(2)
     durations = durations if timed else None
-    close(rollout(core, latent, actions, durations), repeated_steps(core, latent, actions, durations))
+    whole = rollout(core, latent, actions, durations)
+    stepped = repeated_steps(core, latent, actions, durations)
+    close(jax.vmap(latent_of)(stepped), whole)
+    cut = 5
+    middle = jax.tree.map(lambda leaf: leaf[cut - 1], stepped)
+    close(rollout(core, middle, actions[cut:], None if durations is None else durations[cut:]), whole[cut:])
 
 
-@every_variant
-@pytest.mark.parametrize("timed", [False, True])
-def test_a_continued_rollout_equals_one(variant, timed):
-    core, cut = small(variant), 5
-    latent, actions, durations = trajectory(3)
-    first, second = (durations[:cut], durations[cut:]) if timed else (None, None)
-    whole = rollout(core, latent, actions, durations if timed else None)
-    middle = advanced(core, latent, actions[:cut], first)
-    close(latent_of(middle), whole[cut - 1])
-    close(rollout(core, middle, actions[cut:], second), whole[cut:])
+@every_core
+def test_advance_leads_to_what_the_steps_lead_to(name):
+    core = small(name)
+    latent, actions, _ = trajectory(3)
+    stepped = repeated_steps(core, latent, actions)
+    advanced = eqx.filter_jit(advance)(core, latent, actions)
+    jax.tree.map(lambda one, every: close(one, every[-1]), advanced, stepped)
 
 
 @every_core
 def test_a_step_returns_a_memory_where_the_latent_is_not_enough(name):
     core = small(name)
     latent, actions, _ = trajectory()
-    stepped = eqx.filter_jit(core.step)(latent, actions[0])
+    started, stepped = eqx.filter_jit(lambda: (begin(core, latent), core.step(latent, actions[0])))()
     remembers = isinstance(core, SequenceDynamics)
     assert isinstance(stepped, Memory) is remembers
-    assert jax.tree.structure(stepped) == jax.tree.structure(begin(core, latent))
-    assert latent_of(begin(core, latent)) is latent
-    restarted = rollout(core, latent_of(stepped), actions[1:])
-    continues = np.allclose(restarted, rollout(core, latent, actions)[1:])
-    assert continues is not remembers
+    assert jax.tree.structure(stepped) == jax.tree.structure(started)
+    assert np.array_equal(latent_of(started), latent)
+    whole = rollout(core, latent, actions)
+    assert np.allclose(rollout(core, whole[0], actions), rollout(core, stepped, actions)) is not remembers
 
 
 @every_core
@@ -145,18 +148,12 @@ def test_equal_durations_equal_none(name):
 def test_time_major_batches_by_vmap(name):
     core = small(name)
     rng = np.random.default_rng(5)
-    latents = jnp.asarray(rng.normal(size=(BATCH, LATENT)))
-    actions = jnp.asarray(rng.normal(size=(HORIZON, BATCH, ACTIONS)))
-
-    @eqx.filter_jit
-    def batched(starts, actions):
-        return jax.vmap(core.rollout, in_axes=(0, 1), out_axes=1)(starts, actions)
-
-    whole = batched(latents, actions)
-    assert whole.shape == (HORIZON, BATCH, LATENT)
+    latents = jnp.asarray(rng.normal(size=(HORIZON, LATENT)))
+    actions = jnp.asarray(rng.normal(size=(HORIZON, HORIZON, ACTIONS)))
+    whole = batched_rollout(core, latents, actions)
     close(whole[:, 2], rollout(core, latents[2], actions[:, 2]))
     starts = eqx.filter_jit(lambda *inputs: jax.vmap(core.step)(*inputs))(latents, actions[0])
-    close(batched(starts, actions[1:]), whole[1:])
+    close(batched_rollout(core, starts, actions[1:]), whole[1:])
 
 
 @every_core
@@ -187,22 +184,25 @@ def episodes(state_size, action_size, length=20):
     )
 
 
+@cache
 def small_model(name):
     hidden = {"encoder_hidden": (6,), "decoder_hidden": (6,), "reward_hidden": (6,)}
     data = episodes(5, ACTIONS)
     return DynamicsModel.create(name, data, latent_size=LATENT, key=jax.random.key(1), **hidden, **SMALL[name])
 
 
+@eqx.filter_jit
+def predict(model, actions):
+    """Predictions for several sequences of actions, from one state."""
+    return jax.vmap(model.rollout, in_axes=(None, 0))(jnp.linspace(-1.0, 1.0, 5), actions)
+
+
 @every_core
 def test_a_model_predicts_states_and_rewards_at_the_right_index(name):
     """a_k moves r_k and what comes after, and s_{k+1} and what comes after: nothing before."""
-    model = small_model(name)
     _, actions, _ = trajectory(7)
-    state = jnp.linspace(-1.0, 1.0, 5)
-    changed_actions = jnp.concatenate([actions[None], actions + jnp.eye(HORIZON)[:, :, None]])  # row k+1 changes a_k
-    predictions = eqx.filter_jit(lambda model: jax.vmap(model.rollout, in_axes=(None, 0))(state, changed_actions))(
-        model
-    )
+    changed_actions = actions + jnp.eye(HORIZON)[:, :, None]  # row k changes a_k
+    predictions = predict(small_model(name), jnp.concatenate([actions[None], changed_actions]))
     moved_states = np.max(np.abs(predictions.states[1:] - predictions.states[0]), axis=-1)
     moved_rewards = np.abs(predictions.rewards[1:] - predictions.rewards[0])
     for changed in range(HORIZON):
@@ -214,16 +214,15 @@ def test_a_model_predicts_states_and_rewards_at_the_right_index(name):
 
 @every_core
 def test_a_saved_model_predicts_bit_for_bit_the_same(name, tmp_path):
-    with jax.enable_x64(False):
-        model = small_model(name)
-        model.save(tmp_path / "model.koopax")
-        loaded = load_model(tmp_path / "model.koopax")
-        assert loaded.config == model.config
-        assert jax.tree.structure(loaded) == jax.tree.structure(model)
-        predict = eqx.filter_jit(lambda model: model.rollout(jnp.ones(5), jnp.ones((HORIZON, ACTIONS))))
-        before, after = predict(model), predict(loaded)
-        assert np.array_equal(before.states, after.states)
-        assert np.array_equal(before.rewards, after.rewards)
+    model = small_model(name)
+    model.save(tmp_path / "model.koopax")
+    loaded = load_model(tmp_path / "model.koopax")
+    assert loaded.config == model.config
+    assert jax.tree.structure(loaded) == jax.tree.structure(model)
+    actions = jnp.asarray(np.random.default_rng(10).normal(size=(HORIZON + 1, HORIZON, ACTIONS)))
+    before, after = predict(model, actions), predict(loaded, actions)
+    assert np.array_equal(before.states, after.states)
+    assert np.array_equal(before.rewards, after.rewards)
 
 
 # Presets.

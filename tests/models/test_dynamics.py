@@ -62,7 +62,10 @@ def test_units_follow_the_data():
     """Scaling the data scales the predictions: the networks see the same normalised values."""
     data, key = episodes(), jax.random.key(3)
     scaled = Episodes.from_arrays(
-        *[[scale * np.asarray(e[i]) for e in map(data.episode, range(4))] for i, scale in enumerate((1000.0, 0.1, 50.0))]
+        *[
+            [scale * np.asarray(e[i]) for e in map(data.episode, range(4))]
+            for i, scale in enumerate((1000.0, 0.1, 50.0))
+        ]
     )
     state, actions = jnp.ones(STATE), jnp.ones((5, ACTION))
     one = DynamicsModel.create("koopman", data, latent_size=8, key=key).rollout(state, actions)
@@ -118,7 +121,9 @@ def test_the_normaliser_is_not_trained(model):
     trained = eqx.filter(model, model.trainable())
     assert not jax.tree.leaves(trained.normaliser)
     assert model.num_parameters() == sum(leaf.size for leaf in jax.tree.leaves(trained))
-    gradients = eqx.filter_jit(eqx.filter_grad(lambda m: jnp.sum(m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION))).states)))(model)
+    gradients = eqx.filter_jit(
+        eqx.filter_grad(lambda m: jnp.sum(m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION))).states))
+    )(model)
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradients.normaliser))
 
 

@@ -56,8 +56,7 @@ def problem(seed, horizon, batch, modes, *, varying=False, dtype="float64"):
     transition = radius * np.exp(1j * rng.uniform(-np.pi, np.pi, shape))
     values = transition, complex_normal(horizon, *batch, modes), complex_normal(*batch, modes)
     complex_dtype = np.dtype(f"complex{2 * np.dtype(dtype).itemsize * 8}")
-    rounded = tuple(value.astype(complex_dtype) for value in values)
-    return rounded
+    return tuple(value.astype(complex_dtype) for value in values)
 
 
 @partial(jax.jit, static_argnames="method")

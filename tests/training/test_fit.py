@@ -165,9 +165,15 @@ def test_early_stop_and_time_limit(data):
 
 def test_a_loss_that_blows_up_stops_with_the_step_and_the_last_checkpoint(data, tmp_path):
     train, _ = data
-    with pytest.raises(KoopaxError, match=r"non-finite at step \d+; the last good checkpoint is step 2 .*learning_rate"):
+    with pytest.raises(KoopaxError, match=r"non-finite at step \d+; the last good checkpoint is step 2 .*learning_r"):
         small_fit(
-            train, steps=60, out=tmp_path / "run", learning_rate=1e30, warmup=0.9, clip=1e30, checkpoint_every=2,
+            train,
+            steps=60,
+            out=tmp_path / "run",
+            learning_rate=1e30,
+            warmup=0.9,
+            clip=1e30,
+            checkpoint_every=2,
             log_every=20,
         )
 
@@ -218,7 +224,9 @@ def test_a_killed_run_resumes_to_the_same_parameters(data, tmp_path):
     process.wait()
     reached = json.loads(metrics.read_text().splitlines()[-2])["step"]
     total = reached + 60
-    resumed = small_fit(data[0], steps=100000, checkpoint_every=20, log_every=10, out=out, resume=True, watch=_until(total))
+    resumed = small_fit(
+        data[0], steps=100000, checkpoint_every=20, log_every=10, out=out, resume=True, watch=_until(total)
+    )
     straight = small_fit(data[0], steps=100000, log_every=10, watch=_until(total))
     assert resumed.step == straight.step
     assert without_time(resumed.metrics) == without_time(straight.metrics)

@@ -37,12 +37,13 @@ def sac(
 
 
 @app.command(name="export-experts")
-def export_experts(run: tyro.conf.Positional[Path]) -> None:
+def export_experts(run: tyro.conf.Positional[Path], name: tyro.conf.Positional[str]) -> None:
     """Choose expert, medium and ladder policies from a SAC run, measure each, and write weights and results.
 
     Args:
         run: the folder of a SAC run with snapshots.
+        name: what the policies are called, such as hopper.
     """
     from koopax.agents.sac.experts import export_experts as export
 
-    export(run)
+    export(run, name)

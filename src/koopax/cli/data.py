@@ -2,11 +2,11 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
 
 import tyro
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
+from koopax.cli.columns import TableColumns
 from koopax.cli.output import errors, print_json, results
 
 app = tyro.extras.SubcommandApp()
@@ -100,20 +100,13 @@ def collect(
     results().print(f"{episodes.num_episodes} episodes, {episodes.num_steps} steps → {destination}", highlight=False)
 
 
-Columns = Annotated[str | None, arg(metavar="A,B,C")]
-
-
 @app.command
 def inspect(
     source: Positional[str],
     *,
     json: bool = False,
     plot: Path | None = None,
-    episode: str | None = None,
-    state: Columns = None,
-    action: Columns = None,
-    reward: str | None = None,
-    time: str | None = None,
+    columns: TableColumns = TableColumns(),  # noqa: B008  (frozen)
 ) -> None:
     """Show what is in a dataset: episodes, lengths, returns, ranges, constants, NaNs.
 
@@ -121,15 +114,11 @@ def inspect(
         source: a Minari id, .hdf5, .npz, .csv, .parquet, a folder or one of koopax's own names.
         json: print one JSON document.
         plot: save a figure of a few trajectories there.
-        episode: for tables: the episode column.
-        state: for tables: the state columns.
-        action: for tables: the action columns.
-        reward: for tables: the reward column, or none.
-        time: for tables: a column of times, for irregular sampling.
+        columns: for CSV and Parquet tables.
     """
     from koopax.data import load, plot_trajectories, summarise, summary_table
 
-    episodes = load(source, check=False, **_given(episode=episode, state=state, action=action, reward=reward, time=time))
+    episodes = load(source, check=False, **columns.options())
     summary = summarise(episodes)
     if json:
         print_json(summary)
@@ -146,11 +135,7 @@ def convert(
     destination: Positional[str],
     *,
     overwrite: bool = False,
-    episode: str | None = None,
-    state: Columns = None,
-    action: Columns = None,
-    reward: str | None = None,
-    time: str | None = None,
+    columns: TableColumns = TableColumns(),  # noqa: B008  (frozen)
 ) -> None:
     """Read a dataset in one format and write it in another.
 
@@ -158,23 +143,14 @@ def convert(
         source: as for `inspect`.
         destination: an .npz, .parquet or .csv file, an .episodes folder (memory-mappable), a Minari id or folder.
         overwrite: replace what is there.
-        episode: for tables: the episode column.
-        state: for tables: the state columns.
-        action: for tables: the action columns.
-        reward: for tables: the reward column, or none.
-        time: for tables: a column of times, for irregular sampling.
+        columns: for CSV and Parquet tables.
     """
     from koopax.data import convert as convert_source
 
-    options = _given(episode=episode, state=state, action=action, reward=reward, time=time)
-    path = convert_source(source, destination, overwrite=overwrite, **options)
+    path = convert_source(source, destination, overwrite=overwrite, **columns.options())
     results().print(str(path), soft_wrap=True, highlight=False)
 
 
 def _slug(name: str) -> str:
     """A name that Minari takes as a part of an id."""
     return re.sub("[^a-z0-9]+", "-", Path(name).stem.lower()).strip("-")
-
-
-def _given(**options: str | None) -> dict[str, str]:
-    return {name: value for name, value in options.items() if value is not None}

@@ -53,4 +53,6 @@ def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0
         found.append(prediction_error(run.model, splits(task)[2], horizon=horizon, windows=2_000))
     console.rule(f"{len(tasks) + 2} · what they predict on episodes they have not seen")
     results().print(error_table(found))
-    console.print(f"runs: {out}/koopman and {out}/mlp; look further with: koopax spectrum {out}/koopman", soft_wrap=True)
+    console.print(
+        f"runs: {out}/koopman and {out}/mlp; look further with: koopax spectrum {out}/koopman", soft_wrap=True
+    )

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from koopax._errors import KoopaxError
+from koopax.cli.columns import TableColumns
 from koopax.cli.output import errors, print_json, progress_bar, results, training_progress
 from koopax.training.config import TrainConfig
 
@@ -26,6 +27,7 @@ def train(
     tensorboard: bool = False,
     wandb: bool = False,
     data_steps: int | None = None,
+    columns: TableColumns = TableColumns(),  # noqa: B008  (frozen)
     config: TrainConfig = TrainConfig(),  # noqa: B008  (frozen)
 ) -> None:
     """Train a model on a dataset. Ctrl-C saves a checkpoint; --resume goes on from it.
@@ -41,6 +43,7 @@ def train(
         tensorboard: also write metrics for TensorBoard.
         wandb: also send metrics to Weights & Biases.
         data_steps: for koopax's own names: how many environment steps to make if the set is not there yet.
+        columns: for CSV and Parquet tables.
         config: how to train.
     """
     from koopax.training.tasks import TrainTask, read_task, run_task
@@ -52,7 +55,7 @@ def train(
     else:
         task = TrainTask(
             source=source,
-            source_options={} if data_steps is None else {"steps": data_steps},
+            source_options=columns.options() | ({} if data_steps is None else {"steps": data_steps}),
             model=model if preset is None else f"{model}-{preset}",
             model_options=_parse_options(option) | ({} if latent_size is None else {"latent_size": latent_size}),
             split=SPLIT,
@@ -81,6 +84,7 @@ def evaluate(
     best: bool = False,
     reencode_every: int | None = None,
     json: bool = False,
+    columns: TableColumns = TableColumns(),  # noqa: B008  (frozen)
 ) -> None:
     """Predict test windows and print the error at every step of the horizon.
 
@@ -93,12 +97,13 @@ def evaluate(
         best: the model with the lowest validation loss instead of the last one.
         reencode_every: decode and encode again after so many steps.
         json: print one JSON document.
+        columns: for CSV and Parquet tables.
     """
     from koopax.evaluation.prediction import prediction_error
     from koopax.evaluation.tables import error_table
     from koopax.training.tasks import model_and_test_episodes
 
-    model, episodes = model_and_test_episodes(run, source, best=best)
+    model, episodes = model_and_test_episodes(run, source, best=best, **columns.options())
     with progress_bar("predicting") as watch:
         error = prediction_error(
             model, episodes, horizon=horizon, windows=windows, seed=seed, reencode_every=reencode_every, watch=watch

@@ -47,7 +47,7 @@ class SpectrumAnalysis:
         """Columns by name; the most important modes first where importance is known, else the slowest."""
         order = np.argsort(-(self.half_life if self.importance is None else self.importance), kind="stable")
         columns = {
-            "decay_per_step": -self.continuous.real * self.time_step,
+            "decay_per_step": -np.real(self.continuous) * self.time_step,
             "phase_per_step": np.angle(self.discrete),
             "half_life": self.half_life,
             "period": self.period,
@@ -57,7 +57,6 @@ class SpectrumAnalysis:
         if self.importance is not None:
             columns = {"importance": self.importance, **columns}
         return {name: column[order] for name, column in columns.items()}
-
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, modes in the order of `table`; infinite ones become None."""
@@ -108,8 +107,8 @@ def analyse_spectrum(model: DynamicsModel | LatentDynamics, episodes: Episodes |
 def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 100, windows: int = 64) -> np.ndarray:
     """Each mode's share in the motion that the model predicts, of shape [modes], summing to 1.
 
-    For mode j it is the mean of |J_j (x_j − x̄_j)|² over windows, halfway and at the end, where J_j are the two columns of the
-    decoder's Jacobian (in normalised units) that belong to the mode and x̄_j is its mean.
+    For mode j it is the mean of |J_j (x_j − x̄_j)|² over windows, halfway and at the end, where J_j are the two columns
+    of the decoder's Jacobian (in normalised units) that belong to the mode and x̄_j is its mean.
     """
     horizon = min(horizon, int(episodes.lengths.max()))
     batches = fixed_windows(episodes, horizon, windows, seed=0, batch_size=windows)
@@ -120,7 +119,9 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
         def latents_of(state, actions, durations):
             return model.rollout(state, actions, durations=durations, return_latents=True).latents
 
-        latents = jax.vmap(latents_of, in_axes=(0, 0, None if durations is None else 0))(states, actions, durations)
+        latents: jax.Array = jax.vmap(latents_of, in_axes=(0, 0, None if durations is None else 0))(
+            states, actions, durations
+        )
         moving = latents - jnp.mean(latents, axis=(0, 1))
 
         def of_last(latent, moved):  # [state, 2, modes] · [2, modes]

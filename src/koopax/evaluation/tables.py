@@ -48,7 +48,8 @@ def spectrum_table(analysis: SpectrumAnalysis, *, rows: int = 20) -> Table:
         table.add_column(name.replace("_", " "), justify="right")
     for row in range(shown):
         cells = [
-            ("yes" if column[row] else "") if column.dtype == bool else _short(column[row]) for column in columns.values()
+            ("yes" if column[row] else "") if column.dtype == bool else _short(column[row])
+            for column in columns.values()
         ]
         table.add_row(str(row + 1), *cells)
     return table
@@ -56,7 +57,7 @@ def spectrum_table(analysis: SpectrumAnalysis, *, rows: int = 20) -> Table:
 
 def _spread(horizon: int, rows: int) -> list[int]:
     """Steps from 1 to the horizon, evenly spread on a logarithmic scale."""
-    return sorted({int(round(step)) for step in np.geomspace(1, horizon, rows)})
+    return sorted({round(step) for step in np.geomspace(1, horizon, rows)})
 
 
 def _short(value: float) -> str:

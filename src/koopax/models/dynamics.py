@@ -24,7 +24,7 @@ from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.data.episodes import Episodes
 from koopax.data.normalisation import Normaliser
-from koopax.models.latent import LatentDynamics, make_core
+from koopax.models.latent import LatentDynamics, Start, advance, latent_of, make_core
 from koopax.models.networks import MLP
 
 
@@ -88,9 +88,12 @@ class DynamicsModel(eqx.Module):
         self.normaliser = normaliser
         self.encoder = MLP((state, *config.encoder_hidden, latent), key=encoder_key)
         self.core = make_core(config.core, latent, action, key=core_key, **config.core_options)
-        own_head = config.reward_hidden is not None
-        self.decoder = MLP((latent, *config.decoder_hidden, state if own_head else state + 1), key=decoder_key)
-        self.reward_head = MLP((latent + action, *config.reward_hidden, 1), key=reward_key) if own_head else None
+        if config.reward_hidden is None:
+            self.decoder = MLP((latent, *config.decoder_hidden, state + 1), key=decoder_key)
+            self.reward_head = None
+        else:
+            self.decoder = MLP((latent, *config.decoder_hidden, state), key=decoder_key)
+            self.reward_head = MLP((latent + action, *config.reward_hidden, 1), key=reward_key)
         self.config = config
 
     @classmethod
@@ -144,7 +147,7 @@ class DynamicsModel(eqx.Module):
         """The raw reward of taking a raw action in a latent."""
         action = self.normaliser.normalise_action(action)
         if self.reward_head is None:
-            normalised = self.decoder(self.core.step(latent, action))[-1]
+            normalised = self.decoder(latent_of(self.core.step(latent, action)))[-1]
         else:
             normalised = self.reward_head(jnp.concatenate([latent, action]))[0]
         return self.normaliser.denormalise_reward(normalised)
@@ -179,15 +182,18 @@ class DynamicsModel(eqx.Module):
 
     def rollout_from(
         self,
-        latent: Float[Array, " latent"],
+        latent: Start,
         actions: Float[Array, "time action"],
         *,
         durations: Float[Array, " time"] | None = None,
         reencode_every: int | None = None,
         return_latents: bool = False,
     ) -> Prediction:
-        """As `rollout`, from a latent: the last latent of an earlier rollout continues it."""
-        self._check("latent", latent, (self.config.latent_size,))
+        """As `rollout`, from where an earlier one ended: its last latent, or what `advance` returned.
+
+        The Transformer and the DSSM remember more than their latent, so only `advance` continues their rollouts.
+        """
+        self._check("latent", latent_of(latent), (self.config.latent_size,))
         self._check("actions", actions, (None, self.config.action_size))
         if durations is not None:
             self._check("durations", durations, (actions.shape[0],))
@@ -196,12 +202,21 @@ class DynamicsModel(eqx.Module):
             latents = self.core.rollout(latent, normalised, durations)
         else:
             latents = self._reencoded_rollout(latent, normalised, durations, reencode_every)
-        states, rewards = self.read(latent, latents, normalised)
+        states, rewards = self.read(latent_of(latent), latents, normalised)
         return Prediction(
             self.normaliser.denormalise_state(states),
             self.normaliser.denormalise_reward(rewards),
             latents if return_latents else None,
         )
+
+    def advance(
+        self,
+        start: Start,
+        actions: Float[Array, "time action"],
+        durations: Float[Array, " time"] | None = None,
+    ) -> Start:
+        """Where raw actions lead from a latent: a start for `rollout_from` that any core can continue from."""
+        return advance(self.core, start, self.normaliser.normalise_action(actions), durations)
 
     # Normalised units, for losses.
 
@@ -234,22 +249,24 @@ class DynamicsModel(eqx.Module):
 
         save_model(self, path)
 
-    def _reencoded_rollout(self, latent: Array, actions: Array, durations: Array | None, every: int) -> Array:
+    def _reencoded_rollout(self, start: Start, actions: Array, durations: Array | None, every: int) -> Array:
         if every < 1:
             raise KoopaxError(f"reencode_every is {every}: use 1 or more steps, or None for never.")
         whole, rest = divmod(actions.shape[0], every)
+        latent = latent_of(start)
 
         def chunk(start: Array, now: tuple[Array, Array | None]) -> tuple[Array, Array]:
             latents = self.core.rollout(start, *now)
             return self.encoder(self.decoder(latents[-1])[: self.config.state_size]), latents
 
-        def cut(array: Array | None) -> Array | None:
-            return None if array is None else array[: whole * every].reshape(whole, every, *array.shape[1:])
+        def cut(array: Array) -> Array:
+            return array[: whole * every].reshape(whole, every, *array.shape[1:])
 
-        start, latents = jax.lax.scan(chunk, latent, (cut(actions), cut(durations)))
+        chunks = cut(actions), None if durations is None else cut(durations)
+        last, latents = jax.lax.scan(chunk, latent, chunks)
         latents = latents.reshape(whole * every, -1)
         if rest:
-            tail = self.core.rollout(start, actions[-rest:], None if durations is None else durations[-rest:])
+            tail = self.core.rollout(last, actions[-rest:], None if durations is None else durations[-rest:])
             latents = jnp.concatenate([latents, tail])
         return latents
 

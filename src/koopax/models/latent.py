@@ -112,7 +112,7 @@ def make_core(name: str, latent_size: int, action_size: int, *, key: PRNGKeyArra
     """Build a core by name; `options` are the keyword arguments of its class."""
     kind = core_class(name)
     check_options(f"model {name!r}", kind, options)
-    return kind(latent_size, action_size, key=key, **options)
+    return kind(latent_size, action_size, key=key, **options)  # pyright: ignore[reportCallIssue]  (a convention)
 
 
 def check_options(owner: str, kind: type, options: dict) -> None:

@@ -5,7 +5,7 @@ stand is a choice made for each core:
 
 | preset          | where the parameters stand                                                                     |
 |-----------------|------------------------------------------------------------------------------------------------|
-| `koopman`       | a wide latent, as its step costs next to nothing                                               |
+| `koopman`       | most in the state encoder, which runs once per window; what runs at every step is thin         |
 | `koopman-paper` | the published configuration: spectrum, mirrored modes, input scale and widths of the listing   |
 | `mlp`           | half the model is its two layers, twice as wide in the middle as the latent                    |
 | `gru`           | as wide a hidden state as fits: half the model is its recurrent matrix                         |
@@ -22,9 +22,12 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "koopman": {
         "core": "koopman",
         "latent_size": 512,
-        "encoder_hidden": (320,),
-        "action_embedding": 64,
-        "action_hidden": (128,),
+        "encoder_hidden": (640,),
+        "decoder_hidden": (256,),
+        "reward_hidden": None,
+        "action_embedding": 16,
+        "action_hidden": (64,),
+        "spectrum": "multiscale",
     },
     "koopman-paper": {
         "core": "koopman",
@@ -53,3 +56,14 @@ def preset(name: str) -> dict[str, Any]:
     if name not in PRESETS:
         raise unknown_name("preset", name, list(PRESETS))
     return dict(PRESETS[name])
+
+
+# Peak learning rates, by core.
+LEARNING_RATES: Mapping[str, float] = {
+    "koopman": 3e-3,
+    "mlp": 1e-3,
+    "gru": 3e-3,
+    "transformer": 1e-3,
+    "dssm": 3e-3,
+}
+DEFAULT_LEARNING_RATE = 1e-3

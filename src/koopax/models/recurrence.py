@@ -33,7 +33,7 @@ Pair: TypeAlias = tuple[Array, Array]
 Method: TypeAlias = Literal["auto", "scan", "associative", "fft"]
 
 # For platforms without a measurement of their own: parallel in time, and takes irregular durations.
-UNMEASURED_DEFAULT = "associative"
+UNMEASURED_DEFAULT: Method = "associative"
 
 
 def multiply(a: Pair, b: Pair) -> Pair:
@@ -135,12 +135,12 @@ def fast_length(minimum: int) -> int:
     return best
 
 
-_METHODS: dict[str, Callable[[Pair, Pair, Pair], Pair]] = {
+_METHODS: dict[Method, Callable[[Pair, Pair, Pair], Pair]] = {
     "scan": _sequential,
     "associative": _associative,
     "fft": _convolution,
 }
-METHODS = tuple(_METHODS)
+METHODS: tuple[Method, ...] = tuple(_METHODS)
 
 
 @cache
@@ -149,7 +149,7 @@ def _timings() -> dict:
     return json.loads(text)["platforms"]
 
 
-def fastest_method(platform: str, horizon: int, *, varying: bool = False) -> str:
+def fastest_method(platform: str, horizon: int, *, varying: bool = False) -> Method:
     """The method that was measured fastest on this platform at the nearest measured horizon (on a log scale)."""
     measured = _timings().get(platform)
     if measured is None:

@@ -27,7 +27,12 @@ def spectrum_figure(analysis: SpectrumAnalysis) -> Figure:
         if chosen.any():
             points = analysis.discrete[chosen]
             disc.scatter(
-                points.real, points.imag, color=colour, marker=marker, label=label, **(style | {"s": area[chosen]})
+                np.real(points),
+                np.imag(points),
+                color=colour,
+                marker=marker,
+                label=label,
+                **(style | {"s": area[chosen]}),
             )
     disc.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal", xlabel="Re λ̄", ylabel="Im λ̄")
     disc.set_title(f"discrete eigenvalues (stability margin {analysis.stability_margin:.2g})", fontsize=10)

@@ -53,8 +53,8 @@ class Checkpoints:
         restored = self._open().restore(
             step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target), progress=ocp.args.JsonRestore())
         )
-        loaded = [restored.state[str(index)] for index in range(len(leaves))]
-        return eqx.combine(jax.tree.unflatten(structure, loaded), rest), restored.progress
+        loaded = [restored["state"][str(index)] for index in range(len(leaves))]
+        return eqx.combine(jax.tree.unflatten(structure, loaded), rest), restored["progress"]
 
     def close(self) -> None:
         """Release the manager's threads."""

@@ -18,8 +18,8 @@ class TrainConfig:
     """Windows in a batch."""
     seed: int = 0
     """Decides the windows and the random subset of the consistency loss."""
-    learning_rate: float = 1e-3
-    """Peak learning rate."""
+    learning_rate: float | None = None
+    """Peak learning rate; None for the one that was found best for the core, see `koopax.models.presets`."""
     spectrum_learning_rate: float = 1.0
     """Learning rate of a Koopman core's spectrum, as a factor on `learning_rate`."""
     warmup: float = 0.05
@@ -58,7 +58,7 @@ class TrainConfig:
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
         for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use a positive number.")
         for name in ("state_weight", "reward_weight", "consistency_weight", "weight_decay"):
             if not getattr(self, name) >= 0:

@@ -14,6 +14,7 @@ from koopax._errors import KoopaxError
 from koopax.data.episodes import Episodes
 from koopax.data.windows import WindowSampler
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.presets import DEFAULT_LEARNING_RATE, LEARNING_RATES
 from koopax.training.checkpoint import Checkpoints
 from koopax.training.config import TrainConfig
 from koopax.training.interrupt import StopRequest
@@ -55,7 +56,7 @@ def fit(
         config: the settings.
         **settings: single fields of `TrainConfig`, such as `horizon=100, steps=2000, batch_size=64, seed=0`.
     """
-    config = _settings(config, settings)
+    config = _settings(config, settings, model.config.core)
     _check_sizes(model, train)
     folder = None if out is None else Path(out)
     if folder is None and resume:
@@ -67,12 +68,16 @@ def fit(
         loop.close()
 
 
-def _settings(config: TrainConfig | None, settings: dict[str, Any]) -> TrainConfig:
+def _settings(config: TrainConfig | None, settings: dict[str, Any], core: str) -> TrainConfig:
     known = {f.name for f in fields(TrainConfig)}
     for name in settings:
         if name not in known:
             raise KoopaxError(f"fit has no setting {name!r}: it takes {', '.join(sorted(known))}.")
-    return replace(config or TrainConfig(), **settings)
+    config = replace(config or TrainConfig(), **settings)
+    if config.learning_rate is None:
+        # Resolved here, so that what is recorded is what ran.
+        config = replace(config, learning_rate=LEARNING_RATES.get(core, DEFAULT_LEARNING_RATE))
+    return config
 
 
 def _check_sizes(model: DynamicsModel, train: Episodes) -> None:
@@ -209,7 +214,7 @@ class _Loop:
             # The next step donates these buffers.
             self.best_model = jax.tree.map(jnp.copy, self.state.model)
             if self.folder is not None:
-                self.best_model.save(self.folder / "best.koopax")
+                self.state.model.save(self.folder / "best.koopax")
         else:
             self.without_best += 1
         named = {f"validation_{name}": error for name, error in errors.items()}
@@ -239,7 +244,9 @@ class _Loop:
         assert self.checkpoints is not None
         if not resume:
             if (folder / "config.json").exists():
-                raise KoopaxError(f"{str(folder)!r} already holds a run: pass --resume to continue it, or another --out.")
+                raise KoopaxError(
+                    f"{str(folder)!r} already holds a run: pass --resume to continue it, or another --out."
+                )
             folder.mkdir(parents=True, exist_ok=True)
             write_config(folder, model, self.config, data)
             return

@@ -1,10 +1,10 @@
 """A run: a model, how it was trained, and the folder that holds both.
 
-    config.json      settings, data, versions, commit, machine
-    metrics.jsonl    one line per `log_every` steps and per validation
-    model.koopax     the model after the last step
-    best.koopax      the model with the lowest validation loss
-    checkpoints/     what a resumed run starts from
+config.json      settings, data, versions, commit, machine
+metrics.jsonl    one line per `log_every` steps and per validation
+model.koopax     the model after the last step
+best.koopax      the model with the lowest validation loss
+checkpoints/     what a resumed run starts from
 """
 
 import json

@@ -59,6 +59,7 @@ def learning_rate(progress: Float[Array, ""], config: TrainConfig) -> Float[Arra
     along = jnp.clip((progress - config.warmup) / (1 - config.warmup), 0, 1)
     end = config.final_learning_rate
     fall = end + (1 - end) * 0.5 * (1 + jnp.cos(jnp.pi * along))
+    assert config.learning_rate is not None  # fit resolves it
     return config.learning_rate * jnp.minimum(rise, fall)
 
 
@@ -79,7 +80,7 @@ def train_step(
     rate = learning_rate(progress, config)
     updates = jax.tree.map(lambda update: -rate * update, updates)
     updates = _scale_spectrum(updates, config.spectrum_learning_rate)
-    parameters = optax.apply_updates(parameters, updates)
+    parameters = eqx.apply_updates(parameters, updates)
 
     metrics = {"loss": value, **terms, "gradient_norm": optax.global_norm(gradients)}
     bad_now = (state.first_bad_step < 0) & ~jnp.isfinite(value)

@@ -85,7 +85,9 @@ def read_task(folder: Path) -> TrainTask:
     """The task of a run folder."""
     document = read_config(folder)
     if not document["data"]:
-        raise KoopaxError(f"the run {str(folder)!r} does not say what it was trained on: it was not made by koopax train.")
+        raise KoopaxError(
+            f"the run {str(folder)!r} does not say what it was trained on: only `koopax train` records it."
+        )
     data = document["data"]
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in data["model_options"].items()}
     return TrainTask(**(data | {"model_options": options}), train=TrainConfig.from_json(document["train"]))
@@ -103,11 +105,13 @@ def load_trained(path: Path, *, best: bool = False) -> DynamicsModel:
     return run.best_model if best and run.best_model is not None else run.model
 
 
-def model_and_test_episodes(path: Path, source: str | None, *, best: bool = False) -> tuple[DynamicsModel, Episodes]:
+def model_and_test_episodes(
+    path: Path, source: str | None, *, best: bool = False, **options: Any
+) -> tuple[DynamicsModel, Episodes]:
     """A trained model and episodes that it has not seen: `source`, or the test split of its own data."""
     model = load_trained(path, best=best)
     if source is not None:
-        episodes = load(source)
+        episodes = load(source, **options)
     elif path.is_dir():
         episodes = splits(read_task(path))[2]
     else:
