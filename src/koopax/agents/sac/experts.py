@@ -70,9 +70,12 @@ def export_experts(
     points = [(start.steps, start.mean)]
     points += [(line["steps"], line["return_mean"]) for line in curve if line["steps"] < expert.steps]
     points.append((expert.steps, expert.mean))
-    medium = _nearest(sum(MEDIUM_RANGE) / 2 * expert.mean, points, measure)
-    targets = np.linspace(start.mean, expert.mean, rungs)[1:-1]
-    ladder = _distinct([start, *(_nearest(target, points, measure) for target in targets), expert])
+    middle = sum(MEDIUM_RANGE) / 2 * expert.mean
+    targets = [float(target) for target in np.linspace(start.mean, expert.mean, rungs)[1:-1]]
+    for target in (middle, *targets):
+        _search(target, points, measure)
+    medium = min(measure.known.values(), key=lambda measured: abs(measured.mean - middle))
+    ladder = _assign(targets, start, expert, list(measure.known.values()))
 
     chosen = {"expert": expert, "medium": medium} | {f"ladder-{i}": rung for i, rung in enumerate(ladder, 1)}
     shared = {"config": config, "command": _command(config), "versions": _versions()}
@@ -129,27 +132,31 @@ class _Measurer:
         return summary
 
 
-def _nearest(target: float, points: Sequence[tuple[int, float]], measure: _Measurer) -> Measured:
-    """A snapshot with a return near the target, by bisection where the (steps, return) points first pass it."""
+def _search(target: float, points: Sequence[tuple[int, float]], measure: _Measurer) -> None:
+    """Measure snapshots with returns around the target: bisect where the (steps, return) points first pass it."""
     passing = next(i for i in range(1, len(points)) if points[i][1] >= target or i == len(points) - 1)
     first, last = points[passing - 1][0], points[passing][0]
     between = [steps for steps in measure.snapshots if first <= steps <= last]
     low, high = 0, len(between) - 1
-    tried = [measure(between[low]), measure(between[high])]
     while high - low > 1:
         middle = (low + high) // 2
-        tried.append(measure(between[middle]))
-        if tried[-1].mean < target:
+        if measure(between[middle]).mean < target:
             low = middle
         else:
             high = middle
-    return min(tried, key=lambda measured: abs(measured.mean - target))
+    for index in (low, high):
+        measure(between[index])
 
 
-def _distinct(ladder: Sequence[Measured]) -> list[Measured]:
-    """The rungs without repetition, in the order of their returns, none above the last."""
-    by_steps = {rung.steps: rung for rung in ladder if rung.mean <= ladder[-1].mean}
-    return sorted(by_steps.values(), key=lambda rung: rung.mean)
+def _assign(targets: Sequence[float], start: Measured, expert: Measured, pool: Sequence[Measured]) -> list[Measured]:
+    """From the start to the expert, with the nearest snapshot of the pool for every target, each used once."""
+    chosen = {start.steps: start, expert.steps: expert}
+    for target in targets:
+        left = [rung for rung in pool if rung.steps not in chosen and rung.mean < expert.mean]
+        if left:
+            nearest = min(left, key=lambda rung: abs(rung.mean - target))
+            chosen[nearest.steps] = nearest
+    return sorted(chosen.values(), key=lambda rung: rung.mean)
 
 
 def _curve_with_snapshots(run: Path) -> list[dict[str, Any]]:
