@@ -117,9 +117,11 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
     @eqx.filter_jit
     def contributions(model: DynamicsModel, states, actions, durations):
         def latents_of(state, actions, durations):
-            return model.rollout(state, actions, durations=durations, return_latents=True).latents
+            prediction = model.rollout(state, actions, durations=durations, return_latents=True)
+            assert prediction.latents is not None
+            return prediction.latents
 
-        latents: jax.Array = jax.vmap(latents_of, in_axes=(0, 0, None if durations is None else 0))(
+        latents = jax.vmap(latents_of, in_axes=(0, 0, None if durations is None else 0))(
             states, actions, durations
         )
         moving = latents - jnp.mean(latents, axis=(0, 1))

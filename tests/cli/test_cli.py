@@ -1,0 +1,169 @@
+"""The command line as a user meets it: real processes, real files, real MuJoCo."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+KOOPAX = Path(sys.executable).with_name("koopax")
+
+
+def koopax(*arguments, cwd, check=True):
+    done = subprocess.run([KOOPAX, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=300)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a table of a forced pendulum's swings, as somebody's own log would be."""
+    folder = tmp_path_factory.mktemp("user")
+    rng = np.random.default_rng(0)
+    with (folder / "log.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["trial", "angle", "speed", "torque"])
+        for trial in range(12):
+            angle, speed = rng.normal(size=2)
+            for _ in range(61):
+                torque = rng.normal()
+                writer.writerow([trial, angle, speed, torque])
+                speed += 0.05 * (-np.sin(angle) - 0.1 * speed + torque)
+                angle += 0.05 * speed
+    return folder
+
+
+TABLE = ("--episode", "trial", "--state", "angle,speed", "--action", "torque", "--reward", "none")
+TRAIN = ("train", "log.csv", *TABLE, "--horizon", 20, "--batch-size", 8, "--latent-size", 16, "--log-every", 2)
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    koopax(*TRAIN, "--steps", 20, "--out", "runs/a", cwd=folder)
+    return folder / "runs" / "a"
+
+
+def test_help_imports_nothing_heavy(folder):
+    script = """
+import sys
+from koopax.cli import main
+sys.argv = ["koopax", "train", "--help"]
+try:
+    main()
+except SystemExit:
+    pass
+heavy = {"jax", "numpy", "equinox", "gymnasium", "matplotlib", "pyarrow", "h5py"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "--horizon" in done.stdout
+
+
+def test_inspect_an_own_table(folder):
+    document = json.loads(koopax("data", "inspect", "log.csv", *TABLE, "--json", cwd=folder).stdout)
+    assert document["episodes"] == 12
+    assert document["steps"] == 12 * 60
+    assert (document["state_size"], document["action_size"]) == (2, 1)
+    koopax("data", "inspect", "log.csv", *TABLE, "--plot", "log.png", cwd=folder)
+    assert (folder / "log.png").stat().st_size > 1000
+
+
+def test_train_evaluate_and_look_at_the_spectrum(folder, run):
+    assert {"config.json", "metrics.jsonl", "model.koopax", "best.koopax"} <= {path.name for path in run.iterdir()}
+    config = json.loads((run / "config.json").read_text())
+    assert config["outcome"]["step"] == 20
+    assert config["data"]["source"] == "log.csv"
+    assert config["train"]["learning_rate"] > 0
+    assert {"versions", "commit", "machine"} <= set(config)
+
+    document = json.loads(koopax("evaluate", run, "--horizon", 30, "--json", cwd=folder).stdout)
+    assert document["model"] == "koopman"
+    assert document["horizon"] == 30
+    assert len(document["state"]["per_step"]) == len(document["reward"]["per_step"]) == 30
+    assert set(document["baselines"]) == {"constant", "mean"}
+    assert "mean" in koopax("evaluate", run, "log.csv", *TABLE, "--horizon", 5, "--best", cwd=folder).stdout
+
+    assert "half life" in koopax("spectrum", run, cwd=folder).stdout
+    assert (run / "spectrum.png").stat().st_size > 1000
+    document = json.loads(koopax("spectrum", run / "model.koopax", "--json", cwd=folder).stdout)
+    assert len(document["modes"]["half_life"]) == 8
+
+
+def wait_for(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def test_ctrl_c_and_resume_equal_a_run_that_never_stopped(folder):
+    settings = (*TRAIN, "--steps", 150, "--checkpoint-every", 25)
+    koopax(*settings, "--out", "runs/straight", cwd=folder)
+    stopped = folder / "runs" / "stopped"
+    process = subprocess.Popen([KOOPAX, *map(str, settings), "--out", str(stopped)], cwd=folder, stderr=subprocess.PIPE)
+    wait_for(lambda: len(lines(stopped / "metrics.jsonl")) > 3)
+    process.send_signal(signal.SIGINT)
+    assert b"koopax train --resume" in process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    koopax("train", "--resume", stopped, cwd=folder)
+    assert (stopped / "model.koopax").read_bytes() == (folder / "runs" / "straight" / "model.koopax").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train",), "needs a dataset"),
+        (("train", "missing.csv"), "missing.csv"),
+        (("train", "log.csv", "--model", "koopmann"), "unknown preset 'koopmann'"),
+        (("train", "log.csv", *TABLE[:-2], "--reward", "money"), "money"),
+        ((*TRAIN, "--horizon", 0), "horizon is 0"),
+        ((*TRAIN, "--horizon", 500), "longest of which"),
+        ((*TRAIN, "--option", "spectrum"), "NAME=VALUE"),
+        ((*TRAIN, "--option", "spectrum=rainbow"), "unknown spectrum 'rainbow'"),
+        ((*TRAIN, "--latent-size", 15), "latent_size 15"),
+        (("train", "--resume", "nowhere"), "not a run folder"),
+        (("evaluate", "nowhere"), "no run or model file"),
+        (("evaluate", "log.csv"), "not a koopax model file"),
+        (("data", "make", "koopax/ant/expert-v0"), "koopax/ant/expert-v0"),
+        (("data", "collect", "--env", "NoSuch-v0"), "NoSuch-v0"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(folder, arguments, message):
+    done = koopax(*arguments, cwd=folder, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert message in " ".join(done.stderr.split())
+
+
+def test_collect_and_convert(folder):
+    koopax("data", "collect", "--env", "Pendulum-v1", "--steps", 400, "--out", "pendulum.npz", cwd=folder)
+    koopax("data", "convert", "pendulum.npz", "pendulum.parquet", cwd=folder)
+    one, two = (
+        json.loads(koopax("data", "inspect", f"pendulum.{suffix}", "--json", cwd=folder).stdout)
+        for suffix in ("npz", "parquet")
+    )
+    assert one["steps"] == two["steps"] == 400
+    assert one["returns"] == two["returns"]
+
+
+def test_demo_at_a_small_size(folder, monkeypatch):
+    monkeypatch.setenv("KOOPAX_DATA", str(folder / "data"))
+    small = ("--steps", 4000, "--seconds", 1, "--horizon", 20)
+    done = koopax("demo", *small, cwd=folder)
+    assert "koopman" in done.stdout
+    assert "mlp" in done.stdout
+    before = os.stat(folder / "demo" / "koopman" / "model.koopax").st_mtime_ns
+    koopax("demo", *small, cwd=folder)  # finished runs are not trained again
+    assert os.stat(folder / "demo" / "koopman" / "model.koopax").st_mtime_ns == before
