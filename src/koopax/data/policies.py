@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from koopax._errors import KoopaxError, unknown_name
+from koopax.data.atomic import new_file
 
 LOG_STD_RANGE = (-5.0, 2.0)
 """Bounds of a Gaussian actor's log-deviation, reached through tanh."""
@@ -101,15 +102,8 @@ class GaussianPolicy:
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             arrays[f"weight_{i}"] = weight.astype(np.float16)
             arrays[f"bias_{i}"] = bias.astype(np.float16)
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with open(temporary, "wb") as file:
-                np.savez(file, provenance=np.array(json.dumps(self.provenance)), **arrays)  # type: ignore[arg-type]
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with new_file(Path(path), overwrite=True) as temporary, open(temporary, "wb") as file:
+            np.savez(file, provenance=np.array(json.dumps(self.provenance)), **arrays)  # type: ignore[arg-type]
 
 
 def load_policy(path: str | os.PathLike) -> GaussianPolicy:

@@ -12,6 +12,7 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax.agents.sac.agent import TrainState
+from koopax.data.atomic import new_file
 
 CHECKPOINT = "checkpoint.npz"
 
@@ -23,19 +24,10 @@ def save_checkpoint(folder: Path, state: TrainState, envs: dict[str, np.ndarray]
     state = state._replace(replay=state.replay._replace(storage=rows))
     arrays = {f"leaf_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
     arrays |= {f"env_{name}": array for name, array in envs.items()}
-    temporary = folder / f".{CHECKPOINT}.{os.getpid()}"
-    try:
-        with open(temporary, "wb") as file:
-            np.savez(file, header=np.array(json.dumps(header)), **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / CHECKPOINT)
-    except OSError as error:
-        raise KoopaxError(
-            f"the checkpoint can't be written to {str(folder)!r} ({error.strerror}); the previous one is still there."
-        ) from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(folder / CHECKPOINT, overwrite=True) as temporary, open(temporary, "wb") as file:
+        np.savez(file, header=np.array(json.dumps(header)), **arrays)  # type: ignore[arg-type]
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def load_checkpoint(folder: Path, like: TrainState) -> tuple[TrainState, dict[str, np.ndarray], dict[str, Any]]:

@@ -7,18 +7,15 @@ carries where it came from.
 import dataclasses
 import datetime
 import json
-import os
-import platform
-import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax._provenance import commit, machine, versions
 from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.train import CONFIG, SNAPSHOTS, read_curve
 from koopax.data.policies import WEIGHTS, GaussianPolicy, load_policy
@@ -78,7 +75,7 @@ def export_experts(
     ladder = _assign(targets, start, expert, list(measure.known.values()))
 
     chosen = {"expert": expert, "medium": medium} | {f"ladder-{i}": rung for i, rung in enumerate(ladder, 1)}
-    shared = {"config": config, "command": _command(config), "versions": _versions()}
+    shared = {"config": config, "command": _command(config), "versions": versions()}
     summaries = {
         label: {"steps": measured.steps, **measure.summary(measured, deterministic=not label.startswith("ladder"))}
         for label, measured in chosen.items()
@@ -93,9 +90,9 @@ def export_experts(
         **shared,
         "seed": config["seed"],
         "episodes": episodes,
-        "machine": _machine(),
+        "machine": machine(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
         "policies": summaries,
         "curve": read_curve(run),
     }
@@ -185,19 +182,3 @@ def _command(config: dict[str, Any]) -> str:
     config = config | {"hidden_sizes": tuple(config["hidden_sizes"])}
     settings = ", ".join(f"{name}={value!r}" for name, value in config.items() if value != defaults.get(name))
     return f"python -c \"from koopax.agents.sac import SACConfig, train; train(SACConfig({settings}), 'run')\""
-
-
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("koopax", "jax", "gymnasium", "mujoco", "numpy")}
-
-
-def _machine() -> dict[str, Any]:
-    return {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
-
-
-def _commit() -> str | None:
-    try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()

@@ -6,7 +6,6 @@ import importlib.metadata
 import json
 import math
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +18,10 @@ from koopax._errors import KoopaxError
 from koopax.agents.sac.agent import TrainState, make_state, remember, remember_and_learn
 from koopax.agents.sac.checkpoint import CHECKPOINT, load_checkpoint, read_header, save_checkpoint
 from koopax.agents.sac.config import SACConfig
-from koopax.agents.sac.interrupt import stop_request
 from koopax.agents.sac.replay import Transitions
 from koopax.data.policies import GaussianPolicy, RandomPolicy
 from koopax.envs import LockStep, episode_returns
+from koopax.training.interrupt import StopRequest
 
 CURVE = "curve.jsonl"
 CONFIG = "config.json"
@@ -66,9 +65,9 @@ def train(config: SACConfig, out: Path, *, resume: bool = False) -> TrainResult:
     """
     out = Path(out)
     run = _resume(config, out) if resume else _start(config, out)
-    with contextlib.closing(run.envs), stop_request() as stop:
+    with contextlib.closing(run.envs), StopRequest() as stop:
         _loop(run, stop)
-    if stop.is_set():
+    if stop.requested:
         print(f"interrupted at {run.steps} steps; resume {str(out)!r} to go on", file=sys.stderr)
     return TrainResult(out, run.policy(), run.steps, read_curve(out))
 
@@ -100,9 +99,9 @@ def _resume(config: SACConfig, out: Path) -> _Run:
     return _Run(config, out, envs, state, header["steps"], header["seconds"])
 
 
-def _loop(run: _Run, stop: threading.Event) -> None:
+def _loop(run: _Run, stop: StopRequest) -> None:
     config, started, saved = run.config, time.monotonic() - run.seconds, time.monotonic()
-    while run.steps < config.steps and not stop.is_set():
+    while run.steps < config.steps and not stop.requested:
         before = run.steps
         _dispatch(run)
         run.seconds = time.monotonic() - started
