@@ -1,12 +1,10 @@
-"""Figures: matplotlib, readable without colour vision, the same look everywhere."""
+"""Figures of single models."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from koopax._plots import BLUE, INK, ORANGE, tidy
 from koopax.evaluation.spectrum import SpectrumAnalysis
-
-# Okabe and Ito's palette, which stays distinct under the common colour vision deficiencies.
-INK, BLUE, ORANGE, GREEN, PURPLE = "#222222", "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 
 
 def spectrum_figure(analysis: SpectrumAnalysis) -> Figure:
@@ -45,7 +43,6 @@ def spectrum_figure(analysis: SpectrumAnalysis) -> Figure:
     hidden = int((~shown).sum())
     if hidden:
         scales.text(0.02, 0.02, f"{hidden} modes never decay or never turn", transform=scales.transAxes, fontsize=8)
-    for axis in (disc, scales):
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.2)
+    tidy(disc)
+    tidy(scales)
     return figure

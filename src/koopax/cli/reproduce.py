@@ -1,0 +1,41 @@
+"""koopax reproduce …"""
+
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from koopax.cli.output import errors, results, training_progress
+
+
+def reproduce(
+    experiment: Positional[str],
+    *,
+    budget: str = "cpu",
+    out: Path = Path("results"),
+    work: Path = Path("runs/reproduce"),
+) -> None:
+    """Reproduce a table or figure of the paper. Finished cells are kept, so it can be stopped and started at will.
+
+    Args:
+        experiment: prediction, init-ablation, latent-ablation or gradients.
+        budget: smoke (seconds), cpu (hours on two cores) or paper (as published).
+        out: where results go, one file per cell, a table and a figure.
+        work: where cells train.
+    """
+    from koopax.experiments.grid import Interrupted
+    from koopax.experiments.reproduce import reproduce as run
+
+    console = errors()
+    try:
+        folder = run(
+            experiment,
+            budget,
+            results=out,
+            work=work,
+            report=lambda text: console.rule(text, align="left"),
+            watcher=training_progress,
+        )
+    except Interrupted:
+        console.print(f"stopped; go on with: koopax reproduce {experiment} --budget {budget}", style="yellow")
+        raise SystemExit(130) from None
+    results().print((folder / "table.md").read_text(), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,101 @@
+"""A resumable grid: one result file per cell, finished cells skipped, checkpoints inside a cell.
+
+results/EXPERIMENT/BUDGET/cells/CELL.json   what a cell found, with its task and provenance
+WORK/EXPERIMENT/BUDGET/CELL/                its run folder while it trains
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from koopax._errors import KoopaxError
+from koopax._provenance import provenance
+from koopax.evaluation.prediction import prediction_error
+from koopax.training.run import write_json
+from koopax.training.tasks import TrainTask, run_task, splits
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training and its test."""
+
+    name: str
+    """Unique in its experiment, and a file name."""
+    labels: dict[str, Any]
+    """Where it stands in the tables: dataset, model, seed, …"""
+    task: TrainTask
+    """What is trained."""
+
+
+@dataclass(frozen=True)
+class Testing:
+    """How a trained cell is tested."""
+
+    horizon: int
+    """Steps to predict."""
+    windows: int
+    """Windows of the test split, the same for every cell of a dataset."""
+    split: str = "test"
+    """"test", or "validation" while settings are still being chosen."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C during a grid: what is finished is kept, what was running has a checkpoint."""
+
+
+def run_grid(
+    cells: Sequence[Cell], testing: Testing, results: Path, work: Path, *, report: Report, watcher: Callable
+) -> list[dict[str, Any]]:
+    """Run what is not finished yet and return the result of every cell, in order."""
+    names = [cell.name for cell in cells]
+    if len(set(names)) != len(names):
+        raise KoopaxError("two cells of a grid have the same name: make their labels different.")
+    found = []
+    for number, cell in enumerate(cells, start=1):
+        path = results / "cells" / f"{cell.name}.json"
+        if path.is_file():
+            found.append(json.loads(path.read_text()))
+            continue
+        report(f"{number}/{len(cells)} {cell.name}")
+        document = run_cell(cell, testing, work / cell.name, watcher)
+        write_json(path, document)
+        found.append(document)
+    return found
+
+
+def run_cell(cell: Cell, testing: Testing, folder: Path, watcher: Callable) -> dict[str, Any]:
+    """Train and test one cell. A loss that becomes non-finite is a result, not a failure of the grid."""
+    resume = (folder / "config.json").is_file()
+    document: dict[str, Any] = {"cell": cell.name, "labels": cell.labels, "task": asdict(cell.task)}
+    _, validation, test = splits(cell.task)
+    episodes = test if testing.split == "test" else validation
+    try:
+        with watcher(cell.name, cell.task.train.steps, cell.task.train.seconds) as watch:
+            run = run_task(cell.task, folder, resume=resume, watch=watch)
+    except KoopaxError as error:
+        if "non-finite" not in str(error):
+            raise
+        return {**document, "diverged": str(error), "error": None, **provenance()}
+    if run.stopped == "interrupted":
+        raise Interrupted
+    error = prediction_error(run.model, episodes, horizon=testing.horizon, windows=testing.windows)
+    return {
+        **document,
+        "diverged": None,
+        "step": run.step,
+        "seconds": round(run.seconds, 2),
+        "learning_rate": run.config.learning_rate,
+        "parameters": run.model.num_parameters(),
+        "testing": asdict(testing),
+        "error": error.to_json(),
+        "curve": [
+            {name: line[name] for name in ("step", "seconds", "validation_state", "validation_reward")}
+            for line in run.metrics
+            if "validation_state" in line
+        ],
+        **provenance(),
+    }

@@ -1,0 +1,79 @@
+"""`koopax reproduce`: every table and figure of the paper by name."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from koopax._errors import unknown_name
+from koopax.data.atomic import new_file
+from koopax.experiments import ablations, figures, gradients, prediction
+from koopax.experiments.budgets import Budget, budget
+from koopax.experiments.grid import Cell, Testing, run_grid
+from koopax.experiments.summaries import Summary
+from koopax.training.run import write_json
+
+
+@dataclass(frozen=True)
+class GridExperiment:
+    """An experiment that trains and tests cells."""
+
+    cells: Callable[[Budget], list[Cell]]
+    summarise: Callable[[list[dict[str, Any]]], Summary]
+    figure: Callable[[list[dict[str, Any]]], Any]
+
+
+GRIDS = {
+    "prediction": GridExperiment(prediction.cells, prediction.summarise, figures.prediction),
+    "init-ablation": GridExperiment(ablations.init_cells, ablations.summarise_init, figures.ablation),
+    "latent-ablation": GridExperiment(ablations.latent_cells, ablations.summarise_latent, figures.ablation),
+}
+EXPERIMENTS = (*GRIDS, "gradients")
+
+
+def reproduce(
+    name: str,
+    budget_name: str,
+    *,
+    results: Path,
+    work: Path,
+    report: Callable[[str], None],
+    watcher: Callable,
+) -> Path:
+    """Run what is not finished of an experiment, and write its table and figure. Returns their folder."""
+    if name not in EXPERIMENTS:
+        raise unknown_name("experiment", name, EXPERIMENTS)
+    size = budget(budget_name)
+    folder = results / name / budget_name
+    folder.mkdir(parents=True, exist_ok=True)
+    keep_compilations(work)
+    if name == "gradients":
+        summary, figure = _gradients(folder, size)
+    else:
+        experiment = GRIDS[name]
+        testing = Testing(horizon=size.horizon, windows=size.windows)
+        found = run_grid(
+            experiment.cells(size), testing, folder, work / name / budget_name, report=report, watcher=watcher
+        )
+        summary, figure = experiment.summarise(found), experiment.figure(found)
+    summary.write(folder, command=f"koopax reproduce {name} --budget {budget_name}", budget=asdict(size))
+    with new_file(folder / "figure.png", overwrite=True) as temporary:
+        figure.savefig(temporary, dpi=150, format="png")
+    return folder
+
+
+def _gradients(folder: Path, size: Budget) -> tuple[Summary, Any]:
+    path = folder / "measurement.json"
+    if not path.is_file():
+        write_json(path, gradients.measure(size))
+    found = json.loads(path.read_text())
+    return gradients.summarise(found), figures.gradients(found)
+
+
+def keep_compilations(work: Path) -> None:
+    """Cells of the same shape compile once, also across a stop and a resume."""
+    jax.config.update("jax_compilation_cache_dir", str((work / "compilations").absolute()))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
