@@ -58,7 +58,7 @@ def make(
 
     record = None
     if from_scratch:
-        from koopax.agents.sac import record_training as record
+        from koopax.agents.sac.record import record_training as record
     path = make_dataset(
         name, steps=steps, seed=seed, from_scratch=from_scratch, record=record, workers=workers, force=force
     )
