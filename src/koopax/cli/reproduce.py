@@ -17,7 +17,7 @@ def reproduce(
     """Reproduce a table or figure of the paper. Finished cells are kept, so it can be stopped and started at will.
 
     Args:
-        experiment: prediction, init-ablation, latent-ablation or gradients.
+        experiment: prediction, init-ablation, latent-ablation, gradients, or search, which found the defaults.
         budget: smoke (seconds), cpu (hours on two cores) or paper (as published).
         out: where results go, one file per cell, a table and a figure.
         work: where cells train.

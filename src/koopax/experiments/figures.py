@@ -61,6 +61,26 @@ def ablation(found: list[dict[str, Any]]) -> Figure:
     return figure
 
 
+def search(found: list[dict[str, Any]]) -> Figure:
+    """State error of every arm, a marker per environment, best on top."""
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    panel = figure.subplots()
+    values: dict[str, dict[str, float]] = {}
+    for cell in found:
+        error = None if cell["error"] is None else cell["error"]["state"]["normalised"]
+        values.setdefault(cell["labels"]["arm"], {})[cell["labels"]["environment"]] = np.nan if error is None else error
+    order = sorted(values, key=lambda arm: -np.nanmean(np.log([*values[arm].values(), 1e3])))
+    environments = list(dict.fromkeys(cell["labels"]["environment"] for cell in found))
+    for environment, colour, marker in zip(environments, (BLUE, ORANGE, GREEN), ("o", "s", "D"), strict=False):
+        points = [values[arm].get(environment, np.nan) for arm in order]
+        panel.scatter(points, range(len(order)), color=colour, marker=marker, label=environment)
+    panel.set_yticks(range(len(order)), order, fontsize=8)
+    panel.set(xscale="log", xlabel="state error on the validation split (normalised)")
+    panel.legend(frameon=False, fontsize=8)
+    tidy(panel)
+    return figure
+
+
 def gradients(found: dict[str, Any]) -> Figure:
     """Gradient transfer against the step, with the theorem's lines."""
     figure = Figure(figsize=(7, 4.4), layout="constrained")

@@ -10,7 +10,7 @@ import jax
 
 from koopax._errors import unknown_name
 from koopax.data.atomic import new_file
-from koopax.experiments import ablations, figures, gradients, prediction
+from koopax.experiments import ablations, figures, gradients, prediction, search
 from koopax.experiments.budgets import Budget, budget
 from koopax.experiments.grid import Cell, Testing, run_grid
 from koopax.experiments.summaries import Summary
@@ -24,12 +24,14 @@ class GridExperiment:
     cells: Callable[[Budget], list[Cell]]
     summarise: Callable[[list[dict[str, Any]]], Summary]
     figure: Callable[[list[dict[str, Any]]], Any]
+    split: str = "test"
 
 
 GRIDS = {
     "prediction": GridExperiment(prediction.cells, prediction.summarise, figures.prediction),
     "init-ablation": GridExperiment(ablations.init_cells, ablations.summarise_init, figures.ablation),
     "latent-ablation": GridExperiment(ablations.latent_cells, ablations.summarise_latent, figures.ablation),
+    "search": GridExperiment(search.cells, search.summarise, figures.search, split="validation"),
 }
 EXPERIMENTS = (*GRIDS, "gradients")
 
@@ -54,7 +56,7 @@ def reproduce(
         summary, figure = _gradients(folder, size)
     else:
         experiment = GRIDS[name]
-        testing = Testing(horizon=size.horizon, windows=size.windows)
+        testing = Testing(horizon=size.horizon, windows=size.windows, split=experiment.split)
         found = run_grid(
             experiment.cells(size), testing, folder, work / name / budget_name, report=report, watcher=watcher
         )
