@@ -16,7 +16,7 @@ PLAIN = {"critic_norm": "layer", "policy_delay": 1, "adam_b1": 0.9, "updates_per
 def main(result: Path) -> None:
     configs = [SACConfig(env=env) for env in ("Hopper-v5", "Walker2d-v5", "HalfCheetah-v5")]
     configs.append(SACConfig(env="HalfCheetah-v5", **PLAIN))
-    rates = [measure_rate(config, seconds=9) for config in configs]
+    rates = [measure_rate(config, seconds=9, repeats=9) for config in configs]
     for rate in rates:
         print(
             f"{rate['env']:<16} critic_norm={rate['critic_norm']:<6} {rate['updates_per_second']:6.0f} updates/s, "

@@ -177,8 +177,9 @@ def _mean_and_deviation(prefix: str, returns: np.ndarray) -> dict[str, float]:
 
 
 def _command(config: dict[str, Any]) -> str:
-    """A command that trains the run again, with every setting that is not a default."""
+    """A command that trains the run again, with the environment, the seed and every setting that is not a default."""
     defaults = dataclasses.asdict(SACConfig())
     config = config | {"hidden_sizes": tuple(config["hidden_sizes"])}
-    settings = ", ".join(f"{name}={value!r}" for name, value in config.items() if value != defaults.get(name))
+    told = {name for name, value in config.items() if name in ("env", "seed") or value != defaults.get(name)}
+    settings = ", ".join(f"{name}={value!r}" for name, value in config.items() if name in told)
     return f"python -c \"from koopax.agents.sac import SACConfig, train; train(SACConfig({settings}), 'run')\""

@@ -62,6 +62,10 @@ def train(config: SACConfig, out: Path, *, resume: bool = False) -> TrainResult:
     the policy as it was every `config.snapshot_every` steps. With `resume=True` the checkpoint in `out` is
     continued, and the numbers are those of an uninterrupted run; then the config must be the recorded one
     (`read_config(out)`), except for the fields in `CHANGEABLE`, which don't touch what is learnt.
+
+    A line of the curve has the environment `steps` and critic `updates` so far, the wall-clock `seconds`, mean,
+    lowest and highest return of the deterministic evaluation episodes, and, averaged over the last dispatch, the
+    losses, the mean `q` of a batch, the policy's `entropy` and the `temperature` α.
     """
     out = Path(out)
     run = _resume(config, out) if resume else _start(config, out)
