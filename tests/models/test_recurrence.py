@@ -184,7 +184,7 @@ def test_the_shipped_measurement_covers_this_platform():
         ({"method": "fft", "transition": np.zeros((5, 3), complex)}, "same duration"),
     ],
 )
-def test_bad_input(arguments, message):
+def test_bad_input(arguments, message, unchecked_shapes):
     full = {"transition": np.zeros(3, complex), "inputs": np.zeros((5, 3), complex), "method": "scan"} | arguments
     pairs = {k: (jnp.asarray(v.real), jnp.asarray(v.imag)) for k, v in full.items() if k != "method"}
     with pytest.raises(KoopaxError, match=message):

@@ -82,7 +82,7 @@ def train_step(
     updates = _scale_spectrum(updates, config.spectrum_learning_rate)
     parameters = eqx.apply_updates(parameters, updates)
 
-    metrics = {"loss": value, **terms, "gradient_norm": optax.global_norm(gradients)}
+    metrics = {"loss": value, **terms, "gradient_norm": optax.tree.norm(gradients)}
     bad_now = (state.first_bad_step < 0) & ~jnp.isfinite(value)
     return TrainState(
         model=eqx.combine(parameters, rest),
