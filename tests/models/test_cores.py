@@ -21,7 +21,7 @@ SMALL = {
     "dssm": {"layers": 2, "state_size": 6},
 }
 VARIANTS = {name: (name, options) for name, options in SMALL.items()} | {
-    "mlp-residual": ("mlp", {"hidden": 12, "residual": True}),
+    "mlp-plain": ("mlp", {"hidden": 12}),
     "gru-plain": ("gru", {}),
     # Sees fewer steps than the horizon has: the memory is a ring.
     "transformer-ring": ("transformer", SMALL["transformer"] | {"context": 3}),
@@ -314,7 +314,7 @@ def mlp_twin(core, latent, actions, durations):
     latents = []
     for action, duration in zip(actions, durations, strict=True):
         hidden = linear(core.latent_input, latent) + action_input(core.action_input, action, duration)
-        latent = linear(core.output, np.maximum(hidden, 0.0)) + (latent if core.residual else 0.0)
+        latent = linear(core.output, np.maximum(hidden, 0.0))
         latents.append(latent)
     return np.stack(latents)
 

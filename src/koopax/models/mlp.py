@@ -1,6 +1,6 @@
 """The MLP core: two linear layers with a ReLU between them, applied step after step.
 
-    x_{t+1} = W₂ ReLU(W₁ [x_t, f(a_t)] + b₁) + b₂      (+ x_t, where it is residual)
+    x_{t+1} = W₂ ReLU(W₁ [x_t, f(a_t)] + b₁) + b₂
 
 The most common latent dynamics in model-based reinforcement learning. Nothing bounds its Jacobian, so errors and
 gradients grow or vanish over long horizons.
@@ -22,7 +22,6 @@ class MLPCore(LatentDynamics):
     output: eqx.nn.Linear
     latent_size: int = eqx.field(static=True)
     action_size: int = eqx.field(static=True)
-    residual: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -31,7 +30,6 @@ class MLPCore(LatentDynamics):
         *,
         hidden: int = 512,
         action_embedding: int | None = None,
-        residual: bool = False,
         key: PRNGKeyArray,
     ):
         """Build the core.
@@ -41,7 +39,6 @@ class MLPCore(LatentDynamics):
             action_size: components of an action.
             hidden: width between the two layers.
             action_embedding: width of an embedding of the actions, f; None feeds the actions themselves.
-            residual: predict the latent's change instead of the latent.
             key: for the initial parameters.
         """
         action_key, latent_key, output_key = jax.random.split(key, 3)
@@ -51,7 +48,6 @@ class MLPCore(LatentDynamics):
         self.output = eqx.nn.Linear(hidden, latent_size, key=output_key)
         self.latent_size = latent_size
         self.action_size = action_size
-        self.residual = residual
 
     def rollout(
         self,
@@ -78,5 +74,4 @@ class MLPCore(LatentDynamics):
         return self._move(latent, inputs[0])
 
     def _move(self, latent: Float[Array, " latent"], inputs: Float[Array, " hidden"]) -> Float[Array, " latent"]:
-        moved = self.output(jax.nn.relu(self.latent_input(latent) + inputs))
-        return latent + moved if self.residual else moved
+        return self.output(jax.nn.relu(self.latent_input(latent) + inputs))

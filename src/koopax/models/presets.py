@@ -11,6 +11,8 @@ stand is a choice made for each core:
 | `gru`           | as wide a hidden state as fits: half the model is its recurrent matrix                         |
 | `transformer`   | width 64 and 4 heads as in the paper; five blocks with wide feed-forward layers                |
 | `dssm`          | four S4D layers of 192 channels with 16 modes each                                             |
+
+MLP and GRU see the actions themselves: in short trials on HalfCheetah, an embedding at the same size was worse.
 """
 
 from collections.abc import Mapping
@@ -41,8 +43,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "spectrum": "paper",
         "spectrum_options": {"mirrored": True},
     },
-    "mlp": {"core": "mlp", "latent_size": 256, "hidden": 512, "action_embedding": 32},
-    "gru": {"core": "gru", "latent_size": 272, "action_embedding": 64},
+    "mlp": {"core": "mlp", "latent_size": 256, "hidden": 544},
+    "gru": {"core": "gru", "latent_size": 288},
     "transformer": {"core": "transformer", "latent_size": 64, "layers": 5, "heads": 4, "feedforward": 512},
     "dssm": {"core": "dssm", "latent_size": 192, "layers": 4, "state_size": 32},
 }
