@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint types docs bench clean
+.PHONY: demo test test-slow lint types clean
 
 demo: $(READY)
 	$(BIN)/koopax demo

@@ -8,6 +8,10 @@ class KoopaxError(Exception):
     """
 
 
+class DivergedError(KoopaxError):
+    """Training met a loss that is not finite."""
+
+
 class KoopaxWarning(UserWarning):
     """Something that works but that the user should know of."""
 

@@ -103,13 +103,15 @@ def test_reencoding_equals_separate_rollouts_from_decoded_states(model, case, ev
     state, actions = case
     durations = jnp.linspace(0.5, 2.0, 9) if timed else None
     prediction = model.rollout(state, actions, durations=durations, reencode_every=every)
-    states = []
+    states, rewards = [], []
     for start in range(0, 9, every):
         part = slice(start, start + every)
         piece = model.rollout(state, actions[part], durations=None if durations is None else durations[part])
         states.append(piece.states)
+        rewards.append(piece.rewards)
         state = piece.states[-1]
     np.testing.assert_allclose(prediction.states, np.concatenate(states), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(prediction.rewards, np.concatenate(rewards), rtol=1e-3, atol=1e-3)
 
 
 def test_latents_only_where_asked(model, case):
@@ -178,7 +180,7 @@ def test_one_flipped_byte_is_refused(tmp_path_factory, saved, data):
     damaged[position] ^= flip
     path = tmp_path_factory.mktemp("damaged") / "model.koopax"
     path.write_bytes(damaged)
-    with pytest.raises(KoopaxError, match=r"damaged|not a koopax model"):
+    with pytest.raises(KoopaxError, match=r"damaged|not a koopax model|has format"):
         load_model(path)
 
 
@@ -212,6 +214,8 @@ def resealed(saved, **changes):
         ({"config": {"core": "koopman"}}, "header can't be understood"),
         ({"arrays": []}, "arrays are not those"),
         ({"config": None}, "header can't be understood"),
+        ({"config": {"core": "koopman", "state_size": "a", "action_size": 2}}, "header can't be understood"),
+        ({"config": {"core": "no such core", "state_size": 3, "action_size": 2}}, "unknown model 'no such core'"),
     ],
 )
 def test_a_foreign_version_is_refused(tmp_path, saved, changes, message):

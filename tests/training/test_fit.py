@@ -16,7 +16,7 @@ import koopax
 from koopax import DynamicsModel, Episodes, KoopaxError
 from koopax.data.windows import Windows
 from koopax.training.config import TrainConfig
-from koopax.training.losses import consistency_loss, loss_terms, weights
+from koopax.training.losses import consistency_loss, loss_terms, random_steps, weights
 from koopax.training.state import learning_rate
 
 DECAY, PHASE = 0.02, 0.3
@@ -127,17 +127,30 @@ def test_losses_are_those_of_the_paper_in_a_plain_loop(data):
         np.testing.assert_allclose(terms[name], np.mean(expected), rtol=1e-4)
 
 
-def test_the_consistency_subset_is_unbiased(data):
+def test_a_random_subset_of_steps_is_unbiased(data):
     model = linear_model(data[0])
     rng = np.random.default_rng(1)
     latents, states = (
         jax.numpy.asarray(rng.normal(size=shape), jax.numpy.float32) for shape in ((12, 4, 8), (12, 4, 2))
     )
-    full = consistency_loss(model, latents, states, steps=None, key=jax.random.key(0))
-    keys = jax.random.split(jax.random.key(1), 3000)
-    some = jax.vmap(lambda key: consistency_loss(model, latents, states, steps=3, key=key))(keys)
-    assert float(some.std()) > 0
-    assert float(some.mean()) == pytest.approx(float(full), abs=4 * float(some.std()) / np.sqrt(3000))
+    full = consistency_loss(model, latents, states)
+
+    def some(key):
+        chosen = random_steps(12, 5, key=key)
+        return consistency_loss(model, latents[chosen], states[chosen])
+
+    found = jax.vmap(some)(jax.random.split(jax.random.key(1), 3000))
+    assert float(found.std()) > 0
+    assert float(found.mean()) == pytest.approx(float(full), abs=4 * float(found.std()) / np.sqrt(3000))
+
+
+@pytest.mark.parametrize(("horizon", "count"), [(12, 5), (100, 16), (7, 7), (3, 10), (10, 1)])
+def test_every_step_of_a_window_is_as_likely(horizon, count):
+    chosen = [np.arange(horizon)[random_steps(horizon, count, key=jax.random.key(i))] for i in range(600)]
+    assert all(len(set(steps)) == min(count, horizon) for steps in chosen)
+    frequency = np.bincount(np.concatenate(chosen), minlength=horizon) / 600
+    expected = min(count / horizon, 1.0)
+    np.testing.assert_allclose(frequency, expected, atol=5 * np.sqrt(0.25 / 600))
 
 
 def test_the_learning_rate_rises_and_falls():
@@ -158,14 +171,15 @@ def test_early_stop_and_time_limit(data):
     stalled = small_fit(train, validation=test, steps=400, validate_every=2, patience=2, learning_rate=1e-12)
     assert stalled.stopped == "patience"
     assert stalled.step < 400
-    timed = small_fit(train, steps=100_000, seconds=0.3)
+    timed = small_fit(train, steps=None, seconds=0.3, log_every=10**6)
     assert timed.stopped == "time"
     assert 0.3 <= timed.seconds < 5
+    assert timed.metrics[-1]["step"] == timed.step  # the end has its line of metrics
 
 
 def test_a_loss_that_blows_up_stops_with_the_step_and_the_last_checkpoint(data, tmp_path):
     train, _ = data
-    with pytest.raises(KoopaxError, match=r"non-finite at step \d+; the last good checkpoint is step 2 .*learning_r"):
+    with pytest.raises(KoopaxError, match=r"non-finite at step \d+; the last checkpoint is step \d+ .*learning_rate"):
         small_fit(
             train,
             steps=60,
@@ -173,9 +187,17 @@ def test_a_loss_that_blows_up_stops_with_the_step_and_the_last_checkpoint(data, 
             learning_rate=1e30,
             warmup=0.9,
             clip=1e30,
-            checkpoint_every=2,
+            checkpoint_every=1,
             log_every=20,
         )
+
+
+def test_a_loss_that_blows_up_in_a_timed_run_is_no_success(data, tmp_path):
+    with pytest.raises(KoopaxError, match="non-finite"):
+        small_fit(
+            data[0], steps=None, seconds=0.5, log_every=10**6, learning_rate=1e30, clip=1e30, out=tmp_path / "run"
+        )
+    assert not (tmp_path / "run" / "model.koopax").exists()
 
 
 def test_resuming_gives_the_same_run_as_never_stopping(data, tmp_path):
@@ -192,12 +214,26 @@ def test_resuming_gives_the_same_run_as_never_stopping(data, tmp_path):
     part = small_fit(train, **settings, out=tmp_path / "part", watch=interrupt)
     assert part.stopped == "interrupted"
     assert stop_after < part.step < 12
-    rest = small_fit(train, **settings, out=tmp_path / "part", resume=True)
+    seen = []
+    rest = small_fit(train, **settings, out=tmp_path / "part", resume=True, watch=seen.append)
+    assert seen[0]["step"] > part.step  # it went on, and did not start again
     assert rest.step == 12
+    assert rest.seconds > part.seconds
     assert without_time(rest.metrics) == without_time(whole.metrics)
     assert all(np.array_equal(a, b) for a, b in zip(leaves(rest), leaves(whole), strict=True))
     written = [json.loads(line) for line in (tmp_path / "part" / "metrics.jsonl").read_text().splitlines()]
     assert without_time(written) == without_time(whole.metrics)
+    again = small_fit(train, **settings, out=tmp_path / "part", resume=True, watch=seen.append)
+    assert again.step == 12  # a finished run stays as it is
+    assert all(np.array_equal(a, b) for a, b in zip(leaves(again), leaves(whole), strict=True))
+    longer = small_fit(train, **settings, steps=14, out=tmp_path / "part", resume=True)
+    assert longer.step == 14
+    with pytest.raises(KoopaxError, match=r"horizon is 9, but the run .* was begun with 10"):
+        small_fit(train, **settings, horizon=9, out=tmp_path / "part", resume=True)
+
+
+def test_a_finished_run_loads(data, tmp_path):
+    whole = small_fit(data[0], validation=data[1], out=tmp_path / "part")
     loaded = koopax.Run.load(tmp_path / "part")
     assert all(np.array_equal(a, b) for a, b in zip(leaves(loaded), leaves(whole), strict=True))
 
@@ -224,9 +260,14 @@ def test_a_killed_run_resumes_to_the_same_parameters(data, tmp_path):
     process.wait()
     reached = json.loads(metrics.read_text().splitlines()[-2])["step"]
     total = reached + 60
-    resumed = small_fit(
-        data[0], steps=100000, checkpoint_every=20, log_every=10, out=out, resume=True, watch=_until(total)
-    )
+    seen = []
+
+    def watch(line):
+        seen.append(line["step"])
+        _until(total)(line)
+
+    resumed = small_fit(data[0], steps=100000, checkpoint_every=20, log_every=10, out=out, resume=True, watch=watch)
+    assert seen[0] > 20  # it went on from a checkpoint
     straight = small_fit(data[0], steps=100000, log_every=10, watch=_until(total))
     assert resumed.step == straight.step
     assert without_time(resumed.metrics) == without_time(straight.metrics)

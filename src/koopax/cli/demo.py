@@ -20,7 +20,6 @@ def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0
     from koopax.data import make_dataset
     from koopax.evaluation.prediction import prediction_error
     from koopax.evaluation.tables import error_table
-    from koopax.training.run import Run
     from koopax.training.tasks import TrainTask, run_task, splits
 
     console = errors()
@@ -34,25 +33,23 @@ def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0
             source=DATASET,
             source_options={"steps": steps},
             model=name,
-            train=TrainConfig(horizon=length, steps=100_000, seconds=seconds, log_every=10, validation_horizon=horizon),
+            train=TrainConfig(horizon=length, seconds=seconds, log_every=10, validation_horizon=horizon),
         )
         for name, length in horizons.items()
     }
+    # Named by the settings, so that other settings are another demo.
+    place = out / f"{steps}-steps-{seconds:g}-seconds-horizon-{horizon}"
+    folders = {name: place / name for name in tasks}
     found = []
     for number, (name, task) in enumerate(tasks.items(), start=2):
         console.rule(f"{number} · {name}: {seconds:.0f} seconds on windows of {horizons[name]} steps")
-        folder = out / name
-        if (folder / "model.koopax").is_file():
-            run = Run.load(folder)
-        else:
-            with training_progress(name, task.train.steps, task.train.seconds) as watch:
-                run = run_task(task, folder, resume=(folder / "config.json").is_file(), watch=watch)
+        folder = folders[name]
+        with training_progress(name, task.train.steps, task.train.seconds) as watch:
+            run = run_task(task, folder, resume=(folder / "config.json").is_file(), watch=watch)
         if run.stopped == "interrupted":
             console.print("stopped; run the demo again to continue", style="yellow")
             raise SystemExit(130)
-        found.append(prediction_error(run.model, splits(task)[2], horizon=horizon, windows=2_000))
+        found.append(prediction_error(run.model, splits(task).test, horizon=horizon, windows=2_000))
     console.rule(f"{len(tasks) + 2} · what they predict on episodes they have not seen")
     results().print(error_table(found))
-    console.print(
-        f"runs: {out}/koopman and {out}/mlp; look further with: koopax spectrum {out}/koopman", soft_wrap=True
-    )
+    console.print(f"look further with: koopax spectrum {folders['koopman']}", soft_wrap=True)

@@ -1,6 +1,7 @@
 """koopax train, evaluate, spectrum."""
 
 import json as json_
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +40,7 @@ def train(
         latent_size: real width of the latent, if not the preset's.
         option: any other setting of the model, such as spectrum=paper or action_embedding=16.
         out: folder of the run; runs/MODEL-N by default.
-        resume: folder of a run to continue; everything else is read from it.
+        resume: folder of a run to continue; everything else is read from it, but --steps or --seconds can extend it.
         tensorboard: also write metrics for TensorBoard.
         wandb: also send metrics to Weights & Biases.
         data_steps: for koopax's own names: how many environment steps to make if the set is not there yet.
@@ -49,7 +50,12 @@ def train(
     from koopax.training.tasks import TrainTask, read_task, run_task
 
     if resume is not None:
+        settings = {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}
+        others = (source, preset, latent_size, option, out, data_steps, *columns.options().values())
+        if any(value is not None and value != () for value in others) or model != "koopman":
+            raise KoopaxError(f"--resume reads the data and model from {str(resume)!r}: leave out other options.")
         task, folder = read_task(resume), resume
+        task = replace(task, train=replace(task.train, **settings))
     elif source is None:
         raise KoopaxError("train needs a dataset: pass a SOURCE, or --resume RUN to continue one.")
     else:
@@ -125,19 +131,26 @@ def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 2
     """
     from koopax.evaluation.spectrum import analyse_spectrum
     from koopax.evaluation.tables import spectrum_table
-    from koopax.report.figures import spectrum_figure
     from koopax.training.tasks import load_trained, model_and_test_episodes
 
-    has_data = run.is_dir()
-    model, episodes = model_and_test_episodes(run, None) if has_data else (load_trained(run), None)
+    model, episodes = load_trained(run), None
+    if run.is_dir():
+        try:
+            model, episodes = model_and_test_episodes(run, None)
+        except KoopaxError as error:
+            errors().print(
+                f"without the importance of modes, as the run's data is not at hand: {error}", soft_wrap=True
+            )
     analysis = analyse_spectrum(model, episodes)
     if json:
         print_json(analysis.to_json())
     else:
         results().print(spectrum_table(analysis, rows=rows))
-    path = figure or (run / "spectrum.png" if has_data else None)
+    path = figure or (run / "spectrum.png" if run.is_dir() else None)
     if path is not None:
-        spectrum_figure(analysis).savefig(path, dpi=150)
+        from koopax.report.figures import save, spectrum_figure
+
+        save(spectrum_figure(analysis), path)
         errors().print(f"figure: {path}")
 
 
@@ -152,6 +165,8 @@ def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
             value = json_.loads(text)
         except json_.JSONDecodeError:
             value = text
+        if name in ("core", "data", "key"):
+            raise KoopaxError(f"--option can't set {name!r}: choose the model by --model and the data by SOURCE.")
         options[name] = tuple(value) if isinstance(value, list) else value
     return options
 

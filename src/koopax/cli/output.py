@@ -38,7 +38,9 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def training_progress(name: str, steps: int, seconds: float | None) -> Iterator[Callable[[dict[str, Any]], None]]:
+def training_progress(
+    name: str, steps: int | None, seconds: float | None
+) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A bar for `koopax.fit`: steps per second, losses and the time left, moved by lines of metrics."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -50,8 +52,7 @@ def training_progress(name: str, steps: int, seconds: float | None) -> Iterator[
         TextColumn("{task.fields[losses]}"),
     )
     with Progress(*columns, console=errors()) as bar:
-        total = steps if seconds is None else seconds
-        task = bar.add_task(name, total=total, counts="compiling", losses="")
+        task = bar.add_task(name, total=steps if seconds is None else seconds, counts="compiling", losses="")
         shown: dict[str, float] = {}
 
         def watch(line: dict[str, Any]) -> None:

@@ -86,7 +86,7 @@ def analyse_spectrum(model: DynamicsModel | LatentDynamics, episodes: Episodes |
     discrete = real + 1j * imag
     turn = np.abs(np.angle(discrete))
     with np.errstate(divide="ignore"):
-        half_life = np.log(2.0) / (-decay * step)
+        half_life = np.log(2.0) / np.abs(decay * step)
         period = 2 * np.pi / turn
     aliased = np.abs(frequency) * step > np.pi
     if aliased.any():
@@ -121,9 +121,7 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
             assert prediction.latents is not None
             return prediction.latents
 
-        latents = jax.vmap(latents_of, in_axes=(0, 0, None if durations is None else 0))(
-            states, actions, durations
-        )
+        latents = jax.vmap(latents_of, in_axes=(0, 0, None if durations is None else 0))(states, actions, durations)
         moving = latents - jnp.mean(latents, axis=(0, 1))
 
         def of_last(latent, moved):  # [state, 2, modes] · [2, modes]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from koopax.experiments.budgets import Budget
-from koopax.experiments.grid import Cell
+from koopax.experiments.grid import Cell, error_of
 from koopax.experiments.paper import INIT_ABLATION, LATENT_ABLATION
 from koopax.experiments.summaries import Summary, interval, markdown
 from koopax.models.spectrum import SPECTRA
@@ -32,7 +32,7 @@ def _cell(environment: str, label: str, model: str, options: dict[str, Any], see
 
 
 def init_cells(budget: Budget) -> list[Cell]:
-    """Every spectrum in the published model, which differs in nothing else."""
+    """Every spectrum in the published model, each mode with a frequency of its own."""
     return [
         _cell(environment, spectrum, "koopman-paper", {"spectrum": spectrum, "spectrum_options": {}}, seed, budget)
         for environment in budget.ablation_environments
@@ -78,10 +78,7 @@ def _summary(title: str, column: str, found: list[dict[str, Any]], published, ex
         rows, lines = [], []
         for arm in dict.fromkeys(cell["labels"]["arm"] for cell in mine):
             chosen = [cell for cell in mine if cell["labels"]["arm"] == arm]
-            state, reward = (
-                interval([float("inf") if cell["error"] is None else cell["error"][q]["normalised"] for cell in chosen])
-                for q in ("state", "reward")
-            )
+            state, reward = (interval([error_of(cell, q) for cell in chosen]) for q in ("state", "reward"))
             rows.append({"arm": arm, "state": state, "reward": reward})
             lines.append([arm, state["text"], reward["text"], *published(environment, arm)])
         document[environment] = rows

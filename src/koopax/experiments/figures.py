@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from koopax._plots import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION, tidy
+from koopax.experiments.grid import error_of
 
 STYLES = {
     "koopman": (BLUE, "-", "o"),
@@ -19,8 +20,8 @@ STYLES = {
 
 def prediction(found: list[dict[str, Any]]) -> Figure:
     """State error against the step, one panel per dataset, at equal training time; seeds averaged."""
-    chosen = [cell for cell in found if cell["labels"]["regime"] == "time" and cell["error"] is not None]
-    datasets = list(dict.fromkeys(cell["labels"]["dataset"] for cell in chosen))
+    datasets = list(dict.fromkeys(cell["labels"]["dataset"] for cell in found))
+    chosen = [cell for cell in found if cell["labels"]["regime"] == "time" and np.isfinite(error_of(cell, "state"))]
     columns = min(3, len(datasets))
     rows = -(-len(datasets) // columns)
     figure = Figure(figsize=(4.2 * columns, 3.1 * rows), layout="constrained")
@@ -32,7 +33,6 @@ def prediction(found: list[dict[str, Any]]) -> Figure:
                 for cell in chosen
                 if cell["labels"]["dataset"] == dataset and cell["labels"]["model"] == model
             ]
-            curves = [curve for curve in curves if None not in curve]
             if curves:
                 steps = np.arange(1, len(curves[0]) + 1)
                 panel.plot(steps, np.mean(curves, axis=0), color=colour, linestyle=line, label=model)
@@ -49,10 +49,10 @@ def ablation(found: list[dict[str, Any]]) -> Figure:
     environments = list(dict.fromkeys(cell["labels"]["environment"] for cell in found))
     figure = Figure(figsize=(5.5 * len(environments), 3.6), layout="constrained")
     for panel, environment in zip(figure.subplots(1, len(environments), squeeze=False)[0], environments, strict=True):
-        mine = [c for c in found if c["labels"]["environment"] == environment and c["error"] is not None]
+        mine = [c for c in found if c["labels"]["environment"] == environment and np.isfinite(error_of(c, "state"))]
         arms = list(dict.fromkeys(cell["labels"]["arm"] for cell in mine))
         for position, arm in enumerate(arms):
-            values = [c["error"]["state"]["normalised"] for c in mine if c["labels"]["arm"] == arm]
+            values = [error_of(c, "state") for c in mine if c["labels"]["arm"] == arm]
             panel.scatter([position] * len(values), values, color=BLUE, zorder=3)
             panel.hlines(np.mean(values), position - 0.25, position + 0.25, color=INK)
         panel.set_xticks(range(len(arms)), arms, rotation=25, ha="right", fontsize=8)
@@ -67,9 +67,8 @@ def search(found: list[dict[str, Any]]) -> Figure:
     panel = figure.subplots()
     values: dict[str, dict[str, float]] = {}
     for cell in found:
-        error = None if cell["error"] is None else cell["error"]["state"]["normalised"]
-        values.setdefault(cell["labels"]["arm"], {})[cell["labels"]["environment"]] = np.nan if error is None else error
-    order = sorted(values, key=lambda arm: -np.nanmean(np.log([*values[arm].values(), 1e3])))
+        values.setdefault(cell["labels"]["arm"], {})[cell["labels"]["environment"]] = error_of(cell, "state")
+    order = sorted(values, key=lambda arm: -np.mean(np.log(list(values[arm].values()))))
     environments = list(dict.fromkeys(cell["labels"]["environment"] for cell in found))
     for environment, colour, marker in zip(environments, (BLUE, ORANGE, GREEN), ("o", "s", "D"), strict=False):
         points = [values[arm].get(environment, np.nan) for arm in order]

@@ -20,7 +20,6 @@ from koopax.experiments.budgets import Budget
 from koopax.experiments.summaries import Summary, markdown
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.koopman import KoopmanCore
-from koopax.models.presets import preset
 
 ARMS = {
     "koopman": ("koopman", {}),
@@ -40,7 +39,7 @@ def measure(budget: Budget) -> dict[str, Any]:
     batch = next(iter(fixed_windows(episodes, budget.horizon, WINDOWS, seed=0, batch_size=WINDOWS)))
     found = {}
     for label, (name, options) in ARMS.items():
-        model = DynamicsModel.create(data=episodes, key=jax.random.key(0), **(preset(name) | options))
+        model = DynamicsModel.create(name, episodes, key=jax.random.key(0), **options)
 
         @eqx.filter_jit
         def start_and_actions(model: DynamicsModel, state, actions):

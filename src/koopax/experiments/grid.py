@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from koopax._errors import KoopaxError
+from koopax._errors import DivergedError, KoopaxError
 from koopax._provenance import provenance
 from koopax.evaluation.prediction import prediction_error
+from koopax.models.presets import LEARNING_RATES, preset
 from koopax.training.run import write_json
 from koopax.training.tasks import TrainTask, run_task, splits
 
@@ -58,7 +59,12 @@ def run_grid(
     for number, cell in enumerate(cells, start=1):
         path = results / "cells" / f"{cell.name}.json"
         if path.is_file():
-            found.append(json.loads(path.read_text()))
+            document = json.loads(path.read_text())
+            if document["made_of"] != _made_of(cell):
+                raise KoopaxError(
+                    f"{str(path)!r} was made with other settings than today's: delete it, or use another --out."
+                )
+            found.append(document)
             continue
         report(f"{number}/{len(cells)} {cell.name}")
         document = run_cell(cell, testing, work / cell.name, watcher)
@@ -67,22 +73,32 @@ def run_grid(
     return found
 
 
+def _made_of(cell: Cell) -> dict[str, Any]:
+    """All that decides a cell's numbers, as JSON has it."""
+    settings = {"task": asdict(cell.task), "preset": preset(cell.task.model), "learning_rates": LEARNING_RATES}
+    return json.loads(json.dumps(settings, default=dict))
+
+
+def error_of(cell: dict[str, Any], quantity: str, unit: str = "normalised") -> float:
+    """The error that a cell found, infinite where it diverged in training or testing."""
+    value = None if cell["error"] is None else cell["error"][quantity][unit]
+    return float("inf") if value is None else value
+
+
 def run_cell(cell: Cell, testing: Testing, folder: Path, watcher: Callable) -> dict[str, Any]:
     """Train and test one cell. A loss that becomes non-finite is a result, not a failure of the grid."""
     resume = (folder / "config.json").is_file()
-    document: dict[str, Any] = {"cell": cell.name, "labels": cell.labels, "task": asdict(cell.task)}
-    _, validation, test = splits(cell.task)
-    episodes = test if testing.split == "test" else validation
+    document: dict[str, Any] = {"cell": cell.name, "labels": cell.labels, "made_of": _made_of(cell)}
+    episodes = splits(cell.task)
+    tested = episodes.test if testing.split == "test" else episodes.validation
     try:
         with watcher(cell.name, cell.task.train.steps, cell.task.train.seconds) as watch:
-            run = run_task(cell.task, folder, resume=resume, watch=watch)
-    except KoopaxError as error:
-        if "non-finite" not in str(error):
-            raise
+            run = run_task(cell.task, folder, episodes=episodes, resume=resume, watch=watch)
+    except DivergedError as error:
         return {**document, "diverged": str(error), "error": None, **provenance()}
     if run.stopped == "interrupted":
         raise Interrupted
-    error = prediction_error(run.model, episodes, horizon=testing.horizon, windows=testing.windows)
+    error = prediction_error(run.model, tested, horizon=testing.horizon, windows=testing.windows)
     return {
         **document,
         "diverged": None,

@@ -8,7 +8,7 @@ what becomes of the MLP at the full horizon.
 from typing import Any
 
 from koopax.experiments.budgets import Budget
-from koopax.experiments.grid import Cell, Testing
+from koopax.experiments.grid import Cell, error_of
 from koopax.experiments.paper import DATASETS, MODELS, REWARD_ERROR, STATE_ERROR
 from koopax.experiments.summaries import Summary, interval, markdown
 from koopax.training.config import TrainConfig
@@ -18,11 +18,6 @@ MLP_HORIZON = 10
 REGIMES = {"time": "equal training time", "steps": "equal gradient steps"}
 # Levels are within this factor of each other.
 LEVEL = 1.02
-
-
-def testing(budget: Budget) -> Testing:
-    """The full horizon, on the test split."""
-    return Testing(horizon=budget.horizon, windows=budget.windows)
 
 
 def cells(budget: Budget) -> list[Cell]:
@@ -46,7 +41,7 @@ def _cell(dataset: str, arm: str, regime: str, seed: int, budget: Budget) -> Cel
     by_time = regime == "time"
     train = TrainConfig(
         horizon=horizon,
-        steps=1_000_000 if by_time else budget.steps,
+        steps=None if by_time else budget.steps,
         seconds=budget.seconds if by_time else None,
         batch_size=budget.batch_size,
         seed=seed,
@@ -99,8 +94,8 @@ def _rows(found: list[dict[str, Any]], quantity: str, regime: str) -> tuple[list
                 == (dataset, model, regime)
             ]
             if chosen:
-                values = [_value(cell, quantity) for cell in chosen]
-                models[model] = interval(values) | {"raw": [_value(cell, quantity, "raw") for cell in chosen]}
+                values = [error_of(cell, quantity) for cell in chosen]
+                models[model] = interval(values) | {"raw": [error_of(cell, quantity, "raw") for cell in chosen]}
         compared = {name: models[name]["mean"] for name in MODELS if name in models}
         if not compared:
             continue
@@ -110,9 +105,3 @@ def _rows(found: list[dict[str, Any]], quantity: str, regime: str) -> tuple[list
         text = best + (f" (level: {', '.join(level)})" if level else "")
         rows.append({"dataset": dataset, "models": models, "best": text})
     return rows, wins
-
-
-def _value(cell: dict[str, Any], quantity: str, unit: str = "normalised") -> float:
-    error = cell["error"]
-    value = None if error is None else error[quantity][unit]
-    return float("inf") if value is None else value

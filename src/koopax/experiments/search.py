@@ -4,10 +4,11 @@ Everything is judged on the validation split of the three expert sets, at equal 
 for the tables. A variation differs from the current default in one thing, which its name says.
 """
 
+import math
 from typing import Any
 
 from koopax.experiments.budgets import Budget
-from koopax.experiments.grid import Cell
+from koopax.experiments.grid import Cell, error_of
 from koopax.experiments.paper import ENVIRONMENTS
 from koopax.experiments.prediction import MLP_HORIZON
 from koopax.experiments.summaries import Summary, markdown
@@ -56,7 +57,6 @@ def _cell(environment: str, arm: str, budget: Budget) -> Cell:
     model, options, settings = ARMS[arm]
     defaults = {
         "horizon": min(MLP_HORIZON, budget.horizon) if model == "mlp" else budget.horizon,
-        "steps": 1_000_000,
         "seconds": budget.seconds,
         "batch_size": budget.batch_size,
         "validation_horizon": budget.horizon,
@@ -83,11 +83,10 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
         line, values = [arm], {}
         for environment in environments:
             cell = by_place.get((arm, environment))
-            error = None if cell is None else cell["error"]
-            if cell is None or error is None or error["state"]["normalised"] is None:
+            if cell is None or not math.isfinite(error_of(cell, "state")):
                 line.append("–" if cell is None else "diverged")
                 continue
-            state, reward = error["state"]["normalised"], error["reward"]["normalised"]
+            state, reward = error_of(cell, "state"), error_of(cell, "reward")
             line.append(f"{state:.4f} / {reward:.4f} ({cell['step']} steps)")
             values[environment] = {"state": state, "reward": reward, "step": cell["step"]}
         lines.append(line)

@@ -12,7 +12,7 @@ The networks see normalised values; the normaliser is part of the model and save
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from koopax.data.episodes import Episodes
 from koopax.data.normalisation import Normaliser
 from koopax.models.latent import LatentDynamics, Start, advance, latent_of, make_core
 from koopax.models.networks import MLP
+from koopax.models.presets import PRESETS, preset
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,19 @@ class ModelConfig:
     """Widths of the reward head's hidden layers; None reads the reward from the decoder of the latent it led to."""
     core_options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the core."""
+
+    def __post_init__(self) -> None:
+        for name in ("state_size", "action_size", "latent_size"):
+            size = getattr(self, name)
+            if not isinstance(size, int) or size < 1:
+                raise KoopaxError(f"{name} is {size!r}: use a whole number of 1 or more.")
+        for name in ("encoder_hidden", "decoder_hidden", "reward_hidden"):
+            widths = getattr(self, name)
+            if name == "reward_hidden" and widths is None:
+                continue
+            if not isinstance(widths, tuple | list) or not all(isinstance(w, int) and w > 0 for w in widths):
+                raise KoopaxError(f"{name} is {widths!r}: use a list of widths, such as [256].")
+            object.__setattr__(self, name, tuple(widths))
 
     def __hash__(self) -> int:
         return hash(repr(self))  # the mapping has no hash; its representation is stable
@@ -76,13 +90,6 @@ class DynamicsModel(eqx.Module):
 
     def __init__(self, config: ModelConfig, normaliser: Normaliser, *, key: PRNGKeyArray):
         """A model with fresh parameters; `DynamicsModel.create` is the convenient way."""
-        for name, size in (
-            ("state_size", config.state_size),
-            ("action_size", config.action_size),
-            ("latent_size", config.latent_size),
-        ):
-            if size < 1:
-                raise KoopaxError(f"{name} {size} is too small: use 1 or more.")
         encoder_key, core_key, decoder_key, reward_key = jax.random.split(key, 4)
         state, action, latent = config.state_size, config.action_size, config.latent_size
         self.normaliser = normaliser
@@ -97,39 +104,25 @@ class DynamicsModel(eqx.Module):
         self.config = config
 
     @classmethod
-    def create(
-        cls,
-        core: str,
-        data: Episodes,
-        *,
-        latent_size: int = 512,
-        encoder_hidden: tuple[int, ...] = (256,),
-        decoder_hidden: tuple[int, ...] = (256,),
-        reward_hidden: tuple[int, ...] | None = (256,),
-        key: PRNGKeyArray,
-        **core_options: Any,
-    ) -> "DynamicsModel":
+    def create(cls, core: str, data: Episodes, *, key: PRNGKeyArray, **options: Any) -> "DynamicsModel":
         """A new model for `data`: sizes and normalisation are taken from it, so pass the training split.
 
         Args:
-            core: name of the latent dynamics core, such as `"koopman"`.
+            core: "koopman", "mlp", "gru", "transformer" or "dssm"; it starts from that name's settings in
+                `koopax.models.presets`, where "koopman-paper" is the published configuration.
             data: the training episodes.
-            latent_size: real width of a latent.
-            encoder_hidden: widths of the state encoder's hidden layers.
-            decoder_hidden: widths of the state decoder's hidden layers.
-            reward_hidden: widths of the reward head's hidden layers; None for no head of its own.
             key: for the initial parameters.
-            **core_options: options of the core, such as `spectrum="paper"`.
+            **options: what differs from the preset: `latent_size`, `encoder_hidden`, `decoder_hidden`,
+                `reward_hidden` (see `ModelConfig`), and options of the core, such as `spectrum="paper"`.
         """
+        settings: dict[str, Any] = (preset(core) if core in PRESETS else {"core": core}) | options
+        own = {f.name for f in fields(ModelConfig)} - {"core", "state_size", "action_size", "core_options"}
         config = ModelConfig(
-            core=core,
+            core=settings.pop("core"),
             state_size=data.state_size,
             action_size=data.action_size,
-            latent_size=latent_size,
-            encoder_hidden=tuple(encoder_hidden),
-            decoder_hidden=tuple(decoder_hidden),
-            reward_hidden=None if reward_hidden is None else tuple(reward_hidden),
-            core_options=core_options,
+            core_options={name: value for name, value in settings.items() if name not in own},
+            **{name: value for name, value in settings.items() if name in own},
         )
         return cls(config, Normaliser.fit(data), key=key)
 
@@ -152,6 +145,7 @@ class DynamicsModel(eqx.Module):
             normalised = self.reward_head(jnp.concatenate([latent, action]))[0]
         return self.normaliser.denormalise_reward(normalised)
 
+    @eqx.filter_jit
     def rollout(
         self,
         state: Float[Array, " state"],
@@ -180,6 +174,7 @@ class DynamicsModel(eqx.Module):
             return_latents=return_latents,
         )
 
+    @eqx.filter_jit
     def rollout_from(
         self,
         latent: Start,
@@ -199,16 +194,17 @@ class DynamicsModel(eqx.Module):
             self._check("durations", durations, (actions.shape[0],))
         normalised = self.normaliser.normalise_action(actions)
         if reencode_every is None or reencode_every >= actions.shape[0]:
-            latents = self.core.rollout(latent, normalised, durations)
+            before, latents = self._rollout(latent, normalised, durations)
         else:
-            latents = self._reencoded_rollout(latent, normalised, durations, reencode_every)
-        states, rewards = self.read(latent_of(latent), latents, normalised)
+            before, latents = self._reencoded_rollout(latent, normalised, durations, reencode_every)
+        states, rewards = jax.vmap(self.read)(before, latents, normalised)
         return Prediction(
             self.normaliser.denormalise_state(states),
             self.normaliser.denormalise_reward(rewards),
             latents if return_latents else None,
         )
 
+    @eqx.filter_jit
     def advance(
         self,
         start: Start,
@@ -221,17 +217,13 @@ class DynamicsModel(eqx.Module):
     # Normalised units, for losses.
 
     def read(
-        self,
-        latent: Float[Array, " latent"],
-        latents: Float[Array, "time latent"],
-        actions: Float[Array, "time action"],
-    ) -> tuple[Float[Array, "time state"], Float[Array, " time"]]:
-        """Normalised states and rewards from x_0, x̂_1 … x̂_T and the normalised actions between them."""
-        decoded = jax.vmap(self.decoder)(latents)
+        self, before: Float[Array, " latent"], after: Float[Array, " latent"], action: Float[Array, " action"]
+    ) -> tuple[Float[Array, " state"], Float[Array, ""]]:
+        """The normalised state and reward that a step led to: ŝ_{t+k+1} and r̂_{t+k} of x̂_{t+k}, x̂_{t+k+1}, a_{t+k}."""
+        decoded = self.decoder(after)
         if self.reward_head is None:
-            return decoded[:, :-1], decoded[:, -1]
-        before = jnp.concatenate([latent[None], latents[:-1]])
-        return decoded, jax.vmap(self.reward_head)(jnp.concatenate([before, actions], axis=-1))[:, 0]
+            return decoded[:-1], decoded[-1]
+        return decoded, self.reward_head(jnp.concatenate([before, action]))[0]
 
     def trainable(self) -> "DynamicsModel":
         """A model-shaped tree that is True at parameters and False elsewhere (the normaliser is never trained)."""
@@ -249,26 +241,36 @@ class DynamicsModel(eqx.Module):
 
         save_model(self, path)
 
-    def _reencoded_rollout(self, start: Start, actions: Array, durations: Array | None, every: int) -> Array:
+    def _rollout(self, start: Start, actions: Array, durations: Array | None) -> tuple[Array, Array]:
+        """The latents before and after each step."""
+        latents = self.core.rollout(start, actions, durations)
+        return jnp.concatenate([latent_of(start)[None], latents[:-1]]), latents
+
+    def _reencoded_rollout(
+        self, start: Start, actions: Array, durations: Array | None, every: int
+    ) -> tuple[Array, Array]:
+        """As `_rollout`, starting anew from the decoded state after every so many steps."""
         if every < 1:
             raise KoopaxError(f"reencode_every is {every}: use 1 or more steps, or None for never.")
-        whole, rest = divmod(actions.shape[0], every)
-        latent = latent_of(start)
+        whole, rest = divmod(actions.shape[0] - every, every)
 
-        def chunk(start: Array, now: tuple[Array, Array | None]) -> tuple[Array, Array]:
-            latents = self.core.rollout(start, *now)
-            return self.encoder(self.decoder(latents[-1])[: self.config.state_size]), latents
+        def part(first: int, count: int) -> tuple[Array, Array | None]:
+            chosen = slice(first, first + count)
+            return actions[chosen], None if durations is None else durations[chosen]
 
-        def cut(array: Array) -> Array:
-            return array[: whole * every].reshape(whole, every, *array.shape[1:])
+        def chunk(latent: Array, now: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
+            latent = self.encoder(self.decoder(latent)[: self.config.state_size])
+            before, after = self._rollout(latent, *now)
+            return after[-1], (before, after)
 
-        chunks = cut(actions), None if durations is None else cut(durations)
-        last, latents = jax.lax.scan(chunk, latent, chunks)
-        latents = latents.reshape(whole * every, -1)
+        # The first chunk may go on with a memory; those that follow begin at an encoded state.
+        pieces = [self._rollout(start, *part(0, every))]
+        middle = jax.tree.map(lambda a: a.reshape(whole, every, *a.shape[1:]), part(every, whole * every))
+        last, chunks = jax.lax.scan(chunk, pieces[0][1][-1], middle)
+        pieces.append(jax.tree.map(lambda a: a.reshape(whole * every, -1), chunks))
         if rest:
-            tail = self.core.rollout(last, actions[-rest:], None if durations is None else durations[-rest:])
-            latents = jnp.concatenate([latents, tail])
-        return latents
+            pieces.append(chunk(last, part((whole + 1) * every, rest))[1])
+        return jnp.concatenate([before for before, _ in pieces]), jnp.concatenate([after for _, after in pieces])
 
     def _check(self, name: str, array: Array, expected: tuple[int | None, ...]) -> None:
         shape = jnp.shape(array)

@@ -70,15 +70,15 @@ def load_model(path: str | Path) -> DynamicsModel:
         raise KoopaxError(f"can't read the model file {str(path)!r}: {error.strerror}.") from error
     header, body = _open(path, data)
     try:
-        config = _config_from_json(header["config"])
+        config = config_from_json(header["config"])
         listed = [(item["name"], tuple(item["shape"]), np.dtype(item["dtype"])) for item in header["arrays"]]
-    except (KeyError, TypeError, ValueError) as error:
+        # Every model has the same structure for the same config, so shapes come from building it without computing.
+        skeleton = eqx.filter_eval_shape(
+            lambda key: DynamicsModel(config, Normaliser.identity(config.state_size, config.action_size), key=key),
+            jax.random.key(0),
+        )
+    except (KeyError, TypeError, ValueError, KoopaxError) as error:
         raise _foreign(path, header, f"its header can't be understood ({error})") from error
-    # Every model has the same structure for the same config, so shapes come from building it without computing.
-    skeleton = eqx.filter_eval_shape(
-        lambda key: DynamicsModel(config, Normaliser.identity(config.state_size, config.action_size), key=key),
-        jax.random.key(0),
-    )
     names, leaves = _named_arrays(skeleton)
     expected = [(name, leaf.shape) for name, leaf in zip(names, leaves, strict=True)]
     if expected != [(name, shape) for name, shape, _ in listed]:
@@ -101,18 +101,26 @@ def _open(path: Path, data: bytes) -> tuple[dict[str, Any], bytes]:
     fixed = len(MAGIC) + _SIZES.size
     if not data.startswith(MAGIC) or len(data) < fixed + _DIGEST:
         raise KoopaxError(f"{str(path)!r} is not a koopax model file: pass one that DynamicsModel.save wrote.")
-    if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
-        raise KoopaxError(f"the model file {str(path)!r} is damaged: copy it again or restore it from a backup.")
     number, length = _SIZES.unpack_from(data, len(MAGIC))
+    whole = hashlib.sha256(data[:-_DIGEST]).digest() == data[-_DIGEST:]
+    damaged = KoopaxError(f"the model file {str(path)!r} is damaged: copy it again or restore it from a backup.")
+    if not whole and number <= FORMAT:  # a later format may end otherwise
+        raise damaged
     if number > FORMAT:
         raise KoopaxError(
             f"the model file {str(path)!r} has format {number}, but this koopax reads up to {FORMAT}: update koopax."
         )
-    header = json.loads(data[fixed : fixed + length])
+    try:
+        header = json.loads(data[fixed : fixed + length])
+    except ValueError as error:
+        raise damaged from error
+    if not isinstance(header, dict):
+        raise damaged
     return header, data[fixed + length : -_DIGEST]
 
 
-def _config_from_json(fields: dict[str, Any]) -> ModelConfig:
+def config_from_json(fields: dict[str, Any]) -> ModelConfig:
+    """A model's configuration as it was recorded."""
     return ModelConfig(**{name: _tuples(value) for name, value in fields.items()})
 
 

@@ -62,6 +62,8 @@ class KoopmanCore(LatentDynamics):
             raise KoopaxError(
                 f"latent_size {latent_size} can't hold complex modes: use an even number of 2 or more, such as 512."
             )
+        if action_embedding < 1:
+            raise KoopaxError(f"action_embedding is {action_embedding}: use 1 or more complex numbers.")
         modes = latent_size // 2
         encoder_key, real_key, imag_key, spectrum_key = jax.random.split(key, 4)
         self.action_encoder = MLP((action_size, *action_hidden, 2 * action_embedding), key=encoder_key)

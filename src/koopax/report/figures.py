@@ -1,10 +1,19 @@
 """Figures of single models."""
 
+from pathlib import Path
+
 import numpy as np
 from matplotlib.figure import Figure
 
 from koopax._plots import BLUE, INK, ORANGE, tidy
+from koopax.data.atomic import new_file
 from koopax.evaluation.spectrum import SpectrumAnalysis
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure in the format that the path's suffix names."""
+    with new_file(path, overwrite=True) as temporary:
+        figure.savefig(temporary, dpi=150, format=path.suffix.removeprefix(".") or "png")
 
 
 def spectrum_figure(analysis: SpectrumAnalysis) -> Figure:

@@ -12,12 +12,12 @@ class TrainConfig:
 
     horizon: int = 100
     """Steps that the model is unrolled for in training."""
-    steps: int = 2000
-    """Gradient steps."""
+    steps: int | None = None
+    """Gradient steps; None for 2000, or for as many as fit where `seconds` is given."""
     batch_size: int = 64
     """Windows in a batch."""
     seed: int = 0
-    """Decides the windows and the random subset of the consistency loss."""
+    """Decides the windows and the random steps of the losses; with `koopax train` also the initial parameters."""
     learning_rate: float | None = None
     """Peak learning rate; None for the one that was found best for the core, see `koopax.models.presets`."""
     spectrum_learning_rate: float = 1.0
@@ -34,12 +34,15 @@ class TrainConfig:
     """Weight of the state-prediction loss."""
     reward_weight: float = 1.0
     """Weight of the reward loss."""
+    loss_steps: int | None = None
+    """Random steps of a window on which states and rewards are decoded and compared; None for every step."""
     consistency_weight: float = 0.001
     """Weight of the consistency loss; 0 leaves it out."""
     consistency_steps: int | None = 4
     """Random steps of a window on which the consistency loss is estimated, without bias; None for every step."""
     seconds: float | None = None
-    """Stop after so many seconds of training, compilation excluded; the learning rate decays towards that end."""
+    """Stop after so many seconds of training, compilation excluded. The learning rate then follows the clock, so such
+    a run can't be repeated bit for bit."""
     log_every: int = 50
     """Steps between two lines of metrics."""
     validate_every: int = 200
@@ -54,17 +57,21 @@ class TrainConfig:
     """Steps between two checkpoints."""
 
     def __post_init__(self) -> None:
-        for name in ("horizon", "steps", "batch_size", "log_every", "validate_every", "checkpoint_every"):
+        for name in ("horizon", "batch_size", "log_every", "validate_every", "validation_windows", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
+        for name in ("steps", "loss_steps", "consistency_steps", "validation_horizon", "patience"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more, or None for its default.")
         for name in ("learning_rate", "clip"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use a positive number.")
-        for name in ("state_weight", "reward_weight", "consistency_weight", "weight_decay"):
+        weights = ("state_weight", "reward_weight", "consistency_weight")
+        for name in (*weights, "weight_decay", "spectrum_learning_rate", "final_learning_rate"):
             if not getattr(self, name) >= 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 0 or more.")
-        if self.consistency_steps is not None and self.consistency_steps < 1:
-            raise KoopaxError(f"consistency_steps is {self.consistency_steps}: use 1 or more, or None for every step.")
+        if not any(getattr(self, name) for name in weights):
+            raise KoopaxError(f"{', '.join(weights)} are all 0, so there is nothing to learn: give one a weight.")
         if not 0 <= self.warmup < 1:
             raise KoopaxError(f"warmup is {self.warmup}: use a fraction of the run, from 0 to below 1.")
         if self.seconds is not None and not self.seconds > 0:

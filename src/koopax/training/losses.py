@@ -6,12 +6,10 @@ Batches are time-major: states `[time+1, batch, state]`, actions `[time, batch, 
 import jax
 import jax.numpy as jnp
 
-from koopax._types import Array, Float, PRNGKeyArray
+from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.data.windows import Windows
 from koopax.models.dynamics import DynamicsModel
 from koopax.training.config import TrainConfig
-
-TERMS = ("state", "reward", "consistency")
 
 
 def weights(config: TrainConfig) -> dict[str, float]:
@@ -37,21 +35,21 @@ def consistency_loss(
     model: DynamicsModel,
     latents: Float[Array, "time batch latent"],
     true_states: Float[Array, "time batch state"],
-    *,
-    steps: int | None,
-    key: PRNGKeyArray,
 ) -> Float[Array, ""]:
-    """Mean of (x̂_{t+k} − g_θ(s_{t+k}))² over k = 1 … T, batch and latent components.
-
-    Encoding every target costs as much as the rest of the step. With `steps` the mean is taken over so many distinct
-    steps, drawn uniformly, which leaves its expectation as it is.
-    """
-    horizon = latents.shape[0]
-    if steps is not None and steps < horizon:
-        chosen = jax.random.choice(key, horizon, (steps,), replace=False)
-        latents, true_states = latents[chosen], true_states[chosen]
+    """Mean of (x̂_{t+k} − g_θ(s_{t+k}))² over k = 1 … T, batch and latent components."""
     targets = jax.vmap(jax.vmap(model.encoder))(true_states)
     return jnp.mean((latents - targets) ** 2)
+
+
+def random_steps(horizon: int, count: int | None, *, key: PRNGKeyArray) -> Int[Array, " steps"] | slice:
+    """Steps of a window on which a loss is taken: evenly spaced from a random offset, or all of them.
+
+    Each step is as likely as any other, so the mean over the chosen steps has the expectation of the mean over all;
+    neighbouring steps say much the same, so little is lost by leaving some out, and decoding or encoding is what costs.
+    """
+    if count is None or count >= horizon:
+        return slice(None)
+    return jnp.floor((jnp.arange(count) + jax.random.uniform(key)) * (horizon / count)).astype(int)
 
 
 def loss_terms(
@@ -60,19 +58,26 @@ def loss_terms(
     """The terms that carry weight, unweighted, by name."""
     states = model.normaliser.normalise_state(windows.states)
     actions = model.normaliser.normalise_action(windows.actions)
+    rewards = model.normaliser.normalise_reward(windows.rewards)
     start = jax.vmap(model.encoder)(states[0])
     over_batch = None if windows.durations is None else 1
     latents = jax.vmap(model.core.rollout, in_axes=(0, 1, over_batch), out_axes=1)(start, actions, windows.durations)
-    predicted_states, predicted_rewards = jax.vmap(model.read, in_axes=(0, 1, 1), out_axes=1)(start, latents, actions)
+
+    read_key, consistency_key = jax.random.split(key)
+    before = jnp.concatenate([start[None], latents[:-1]])
+    chosen = random_steps(latents.shape[0], config.loss_steps, key=read_key)
+    read = jax.vmap(jax.vmap(model.read))
+    predicted_states, predicted_rewards = read(before[chosen], latents[chosen], actions[chosen])
 
     wanted = {name for name, weight in weights(config).items() if weight > 0}
     terms = {}
     if "state" in wanted:
-        terms["state"] = state_loss(predicted_states, states[1:])
+        terms["state"] = state_loss(predicted_states, states[1:][chosen])
     if "reward" in wanted:
-        terms["reward"] = reward_loss(predicted_rewards, model.normaliser.normalise_reward(windows.rewards))
+        terms["reward"] = reward_loss(predicted_rewards, rewards[chosen])
     if "consistency" in wanted:
-        terms["consistency"] = consistency_loss(model, latents, states[1:], steps=config.consistency_steps, key=key)
+        chosen = random_steps(latents.shape[0], config.consistency_steps, key=consistency_key)
+        terms["consistency"] = consistency_loss(model, latents[chosen], states[1:][chosen])
     return terms
 
 

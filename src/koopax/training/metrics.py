@@ -1,10 +1,13 @@
 """Where metrics go: JSON lines in the run folder, and TensorBoard or Weights & Biases where they are installed."""
 
 import json
+import uuid
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from koopax._errors import KoopaxError, unknown_name
+from koopax.data.atomic import new_file
 
 
 @runtime_checkable
@@ -23,14 +26,13 @@ class Sink(Protocol):
 class JsonLines:
     """One JSON object per line in `metrics.jsonl`."""
 
-    def __init__(self, folder: Path, *, from_step: int):
-        """Lines after `from_step` are dropped: a resumed run writes them again."""
-        self._path = folder / "metrics.jsonl"
-        kept = [line for line in read_json_lines(self._path) if line["step"] <= from_step]
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        temporary.replace(self._path)
-        self._file = self._path.open("a")
+    def __init__(self, folder: Path, *, from_step: int, lines: list[dict[str, Any]]):
+        """The file begins with `lines`, those of the checkpoint that a run is resumed from."""
+        del from_step
+        path = folder / "metrics.jsonl"
+        with new_file(path, overwrite=True) as temporary:
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self._file = path.open("a")
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Append a line; flushed, so that it can be followed while training."""
@@ -45,13 +47,12 @@ class JsonLines:
 class TensorBoard:
     """Scalars for TensorBoard, in the folder `tensorboard`."""
 
-    def __init__(self, folder: Path, *, from_step: int):
+    def __init__(self, folder: Path, *, from_step: int, lines: list[dict[str, Any]]):
         """Scalars after `from_step` are purged by TensorBoard when a run resumes."""
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            raise KoopaxError("logging to TensorBoard needs tensorboardX: pip install 'koopax[report]'.") from error
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=from_step)
+        del lines  # the earlier file has them
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=from_step + 1)
 
     def write(self, metrics: dict[str, Any]) -> None:
         """One scalar per metric."""
@@ -67,14 +68,15 @@ class TensorBoard:
 class WeightsAndBiases:
     """A run in Weights & Biases; sign in with its own tools first."""
 
-    def __init__(self, folder: Path, *, from_step: int):
-        """The run is named after the folder and resumed by that name."""
-        del from_step  # the service drops steps that it has seen
-        try:
-            import wandb  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise KoopaxError("logging to Weights & Biases needs wandb: pip install wandb.") from error
-        self._run = wandb.init(project="koopax", id=folder.name, resume="allow", dir=str(folder))
+    def __init__(self, folder: Path, *, from_step: int, lines: list[dict[str, Any]]):
+        """The run's id is kept in the folder, so that it is resumed and never mistaken for another."""
+        del from_step, lines  # the service has them, and drops steps that it has seen
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        kept = folder / "wandb-id.txt"
+        if not kept.is_file():
+            kept.write_text(uuid.uuid4().hex)
+        self._run = wandb.init(project="koopax", name=folder.name, id=kept.read_text(), resume="allow", dir=str(folder))
 
     def write(self, metrics: dict[str, Any]) -> None:
         """One line of metrics."""
@@ -85,15 +87,26 @@ class WeightsAndBiases:
         self._run.finish()
 
 
+NEEDS = {
+    "tensorboard": ("tensorboardX", "pip install 'koopax[report]'"),
+    "wandb": ("wandb", "pip install wandb"),
+}
 SINKS = {"jsonl": JsonLines, "tensorboard": TensorBoard, "wandb": WeightsAndBiases}
 
 
-def open_sinks(names: tuple[str, ...], folder: Path, *, from_step: int) -> list[Sink]:
-    """The sinks of these names for one run folder."""
+def check_sinks(names: tuple[str, ...]) -> None:
+    """Raise unless every sink is known and installed."""
     for name in names:
         if name not in SINKS:
             raise unknown_name("metrics sink", name, list(SINKS))
-    return [SINKS[name](folder, from_step=from_step) for name in names]
+        package, remedy = NEEDS.get(name, (None, None))
+        if package is not None and find_spec(package) is None:
+            raise KoopaxError(f"metrics for {name} need {package}, which is not installed: {remedy}.")
+
+
+def open_sinks(names: tuple[str, ...], folder: Path, *, from_step: int, lines: list[dict[str, Any]]) -> list[Sink]:
+    """The sinks of these names for one run folder; a resumed run gives the step and lines that it starts from."""
+    return [SINKS[name](folder, from_step=from_step, lines=lines) for name in names]
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:

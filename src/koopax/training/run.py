@@ -16,7 +16,7 @@ from koopax._errors import KoopaxError
 from koopax._provenance import provenance
 from koopax.data.atomic import new_file
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.files import load_model
+from koopax.models.files import config_from_json, load_model
 from koopax.training.config import TrainConfig
 from koopax.training.metrics import read_json_lines
 
@@ -76,6 +76,21 @@ def write_config(folder: Path, model: DynamicsModel, config: TrainConfig, data: 
         **provenance(),
     }
     write_json(folder / "config.json", document)
+
+
+def check_recorded(folder: Path, model: DynamicsModel, config: TrainConfig, *, changeable: tuple[str, ...]) -> None:
+    """Raise unless a run folder records this model and these settings; changeable ones are recorded anew."""
+    document = read_config(folder)
+    if config_from_json(document["model"]) != model.config:
+        raise KoopaxError(f"the run {str(folder)!r} trains another model: resume it with the one that it records.")
+    given, recorded = asdict(config), document["train"]
+    for name, value in given.items():
+        if name not in changeable and recorded.get(name) != value:
+            raise KoopaxError(
+                f"{name} is {value!r}, but the run {str(folder)!r} was begun with {recorded.get(name)!r}: "
+                "resume with that."
+            )
+    write_json(folder / "config.json", {**document, "train": given})
 
 
 def write_outcome(folder: Path, outcome: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ class TrainState(eqx.Module):
     sums: dict[str, Float[Array, ""]]
     """Sums of each metric since the last line of metrics."""
     first_bad_step: Int[Array, ""]
-    """The first step whose loss was not finite, or −1."""
+    """The first step whose loss or gradient was not finite, or −1."""
 
 
 def optimiser(config: TrainConfig) -> optax.GradientTransformation:
@@ -83,7 +83,7 @@ def train_step(
     parameters = eqx.apply_updates(parameters, updates)
 
     metrics = {"loss": value, **terms, "gradient_norm": optax.tree.norm(gradients)}
-    bad_now = (state.first_bad_step < 0) & ~jnp.isfinite(value)
+    bad_now = (state.first_bad_step < 0) & ~(jnp.isfinite(value) & jnp.isfinite(metrics["gradient_norm"]))
     return TrainState(
         model=eqx.combine(parameters, rest),
         optimiser=optimiser_state,

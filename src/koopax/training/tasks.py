@@ -3,15 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 from koopax._errors import KoopaxError
 from koopax.data import load
 from koopax.data.episodes import Episodes
+from koopax.data.normalisation import Normaliser
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.files import load_model
+from koopax.models.files import config_from_json, load_model
 from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
 from koopax.training.fit import fit
@@ -42,10 +43,20 @@ class TrainTask:
 
     def __post_init__(self) -> None:
         preset(self.model)
+        if Path(self.source).exists():  # so that the run can be evaluated from anywhere
+            object.__setattr__(self, "source", str(Path(self.source).absolute()))
 
 
-def splits(task: TrainTask) -> tuple[Episodes, Episodes, Episodes]:
-    """Episodes to train on, to validate on and to test on."""
+class Splits(NamedTuple):
+    """The episodes of a task."""
+
+    train: Episodes
+    validation: Episodes
+    test: Episodes
+
+
+def splits(task: TrainTask) -> Splits:
+    """Episodes to train on, to validate on and to test on; the same for every model and seed."""
     episodes = load(task.source, **task.source_options)
     rest, test = episodes.split(task.split, seed=task.split_seed)
     if rest.num_episodes < 2:
@@ -53,25 +64,31 @@ def splits(task: TrainTask) -> tuple[Episodes, Episodes, Episodes]:
             f"{task.source!r} has {episodes.num_episodes} episodes: training, validation and test need 3 or more."
         )
     train, validation = rest.split(1 - VALIDATION, seed=task.split_seed)
-    return train, validation, test
+    return Splits(train, validation, test)
 
 
 def run_task(
     task: TrainTask,
     folder: Path | None,
     *,
+    episodes: Splits | None = None,
     resume: bool = False,
     sinks: tuple[str, ...] = ("jsonl",),
     watch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
-    """Train the task's model, keeping everything in `folder`."""
-    train, validation, _ = splits(task)
-    settings = preset(task.model) | dict(task.model_options)
-    model = DynamicsModel.create(data=train, key=jax.random.key(task.train.seed), **settings)
+    """Train the task's model, keeping everything in `folder`; `episodes` are its splits, where they are at hand."""
+    episodes = episodes or splits(task)
+    key = jax.random.key(task.train.seed)
+    if resume:
+        # As it was begun, whatever the preset has become since.
+        config = config_from_json(read_config(folder or Path())["model"])
+        model = DynamicsModel(config, Normaliser.fit(episodes.train), key=key)
+    else:
+        model = DynamicsModel.create(task.model, episodes.train, key=key, **task.model_options)
     return fit(
         model,
-        train,
-        validation=validation,
+        episodes.train,
+        validation=episodes.validation,
         out=folder,
         resume=resume,
         sinks=sinks,
@@ -84,7 +101,7 @@ def run_task(
 def read_task(folder: Path) -> TrainTask:
     """The task of a run folder."""
     document = read_config(folder)
-    if not document["data"]:
+    if not {"source", "model", "model_options"} <= set(document["data"]):
         raise KoopaxError(
             f"the run {str(folder)!r} does not say what it was trained on: only `koopax train` records it."
         )
@@ -108,12 +125,14 @@ def load_trained(path: Path, *, best: bool = False) -> DynamicsModel:
 def model_and_test_episodes(
     path: Path, source: str | None, *, best: bool = False, **options: Any
 ) -> tuple[DynamicsModel, Episodes]:
-    """A trained model and episodes that it has not seen: `source`, or the test split of its own data."""
+    """A trained model and episodes to test it on: all of `source`, or the test split of its own data."""
     model = load_trained(path, best=best)
     if source is not None:
         episodes = load(source, **options)
+    elif options:
+        raise KoopaxError(f"columns {options} are given without a table: name a SOURCE, or leave them out.")
     elif path.is_dir():
-        episodes = splits(read_task(path))[2]
+        episodes = splits(read_task(path)).test
     else:
         raise KoopaxError(f"the model file {str(path)!r} does not know its data: name a SOURCE to test on.")
     sizes = (model.config.state_size, model.config.action_size)
