@@ -5,7 +5,6 @@ needs no `if __name__ == "__main__"` guard, and the matrix library of a worker c
 loaded.
 """
 
-import contextlib
 import logging
 import os
 import pickle
@@ -99,21 +98,12 @@ def _environment_variables() -> dict[str, str]:
     return {"MUJOCO_GL": "disabled"} | os.environ | _ONE_THREAD | {"PYTHONPATH": paths}
 
 
-def _silence_compiler() -> None:
-    """Keep MuJoCo's remarks on its own model files off the terminal: every environment would repeat them."""
-    logging.getLogger("absl").setLevel(logging.ERROR)
-    with contextlib.suppress(ImportError):
-        import mujoco
-
-        mujoco.set_mju_user_warning(logging.getLogger("koopax.mujoco").info)  # type: ignore[attr-defined]
-
-
 def main(descriptor: int) -> None:
     """A worker: receive groups, send episodes, until the other end closes."""
     # Ctrl-C reaches the whole group of processes; only the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(descriptor)
-    _silence_compiler()
+    logging.getLogger("absl").setLevel(logging.ERROR)
     try:
         collector = Collector(*pickle.loads(connection.recv_bytes()))
         connection.send(("ready", collector.info))

@@ -2,6 +2,8 @@
 
 import difflib
 import importlib.util
+import logging
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ def make(name: str, *, seed: int | None = None, **options: Any) -> Any:
     from koopax.envs.flat import FlatObservations
 
     identifier = _resolve(name, gymnasium)
+    _log_mujoco_warnings()
     try:
         env = gymnasium.make(identifier, **options)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
@@ -35,6 +38,15 @@ def make(name: str, *, seed: int | None = None, **options: Any) -> Any:
     if seed is not None:
         env.seed_first_reset(seed)
     return env
+
+
+@cache
+def _log_mujoco_warnings() -> None:
+    """Send MuJoCo's warnings to the logger `koopax.mujoco`: it writes a file into the working directory otherwise."""
+    if importlib.util.find_spec("mujoco"):
+        import mujoco
+
+        mujoco.set_mju_user_warning(logging.getLogger("koopax.mujoco").info)  # type: ignore[attr-defined]
 
 
 def _gymnasium(name: str) -> Any:
