@@ -33,7 +33,15 @@ def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0
             source=DATASET,
             source_options={"steps": steps},
             model=name,
-            train=TrainConfig(horizon=length, seconds=seconds, log_every=10, validation_horizon=horizon),
+            # Small batches and a loss on a few random steps: many updates in little time.
+            train=TrainConfig(
+                horizon=length,
+                seconds=seconds,
+                batch_size=16,
+                loss_steps=16,
+                log_every=20,
+                validation_horizon=horizon,
+            ),
         )
         for name, length in horizons.items()
     }
