@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -124,8 +123,6 @@ def test_bad_requests(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_steps_in_two_minutes():
-    start = time.perf_counter()
+def test_a_hundred_thousand_steps():
     path = make_dataset(EXPERT, steps=100_000, progress=False)
-    assert time.perf_counter() - start < 120
     assert load(path).num_steps == 100_000

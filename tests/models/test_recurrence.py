@@ -93,22 +93,32 @@ def test_values_equal_a_numpy_loop(method, dtype, tolerance, horizon, seed, shap
     assert_close(result, numpy_loop(*arrays), tolerance)
 
 
+@partial(jax.jit, static_argnames="method")
+def gradients_of(method, parts, cotangent):
+    """Gradients of Σ Re(conj(g) x) with respect to (real, imaginary) of λ, inputs and start."""
+
+    def loss(parts):
+        states = run(method, *(real + 1j * imag for real, imag in parts))
+        return jnp.sum(states.real * cotangent.real + states.imag * cotangent.imag)
+
+    return jax.grad(loss)(parts)
+
+
+# A batch shape for each horizon: every pair would compile for minutes.
+@pytest.mark.parametrize(
+    ("horizon", "shape"), list(zip(HORIZONS, [(1,), (2, 3), (2, 2, 3), (3, 4), (2, 3), (2,)], strict=True))
+)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
-@pytest.mark.parametrize("horizon", HORIZONS)
-def test_gradients_equal_a_numpy_loop(method, dtype, tolerance, horizon):
+@given(seed=st.integers(0, 2**32 - 2))
+@settings(max_examples=8)
+def test_gradients_equal_a_numpy_loop(method, dtype, tolerance, horizon, shape, seed):
     with jax.enable_x64(dtype == "float64"):
-        transition, inputs, start = problem(horizon, horizon, (2,), 3, dtype=dtype)
-        cotangent = problem(horizon + 1, horizon, (2,), 3, dtype=dtype)[1]
-
-        @jax.jit
-        def loss(parts):
-            states = run(method, *(real + 1j * imag for real, imag in parts))
-            return jnp.sum(states.real * cotangent.real + states.imag * cotangent.imag)
-
-        parts = tuple((jnp.asarray(a.real), jnp.asarray(a.imag)) for a in (transition, inputs, start))
-        gradients = jax.grad(loss)(parts)
-    for (real, imag), expected in zip(gradients, numpy_gradients(transition, inputs, start, cotangent), strict=True):
+        arrays = problem(seed, horizon, shape[:-1], shape[-1], dtype=dtype)
+        cotangent = problem(seed + 1, horizon, shape[:-1], shape[-1], dtype=dtype)[1]
+        parts = tuple((jnp.asarray(a.real), jnp.asarray(a.imag)) for a in arrays)
+        gradients = gradients_of(method, parts, jnp.asarray(cotangent))
+    for (real, imag), expected in zip(gradients, numpy_gradients(*arrays, cotangent), strict=True):
         assert_close(np.asarray(real) + 1j * np.asarray(imag), expected, tolerance)
 
 

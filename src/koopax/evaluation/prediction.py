@@ -83,7 +83,8 @@ class PredictionError:
     reward: ErrorCurve
     """Errors of r_t … r_{t+T−1}."""
     baselines: dict[str, tuple[ErrorCurve, ErrorCurve]]
-    """State and reward errors of predicting no change (`constant`) and the training mean (`mean`)."""
+    """State and reward errors of predicting no change (`constant`: the start state, and the first reward as if it were
+    known, so that its error at the first step is 0) and the training mean (`mean`)."""
 
     def to_json(self) -> dict[str, Any]:
         """The document that `koopax evaluate --json` prints."""

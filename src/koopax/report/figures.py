@@ -42,6 +42,8 @@ def spectrum_figure(analysis: SpectrumAnalysis) -> Figure:
                 **(style | {"s": area[chosen]}),
             )
     disc.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal", xlabel="Re λ̄", ylabel="Im λ̄")
+    disc.set_xticks((-1, -0.5, 0, 0.5, 1))
+    disc.set_yticks((-1, -0.5, 0, 0.5, 1))
     disc.set_title(f"discrete eigenvalues (stability margin {analysis.stability_margin:.2g})", fontsize=10)
     disc.legend(loc="lower left", frameon=False, fontsize=8)
 
