@@ -1,7 +1,6 @@
 import dataclasses
 import subprocess
 import sys
-import time
 
 import h5py
 import numpy as np
@@ -239,7 +238,7 @@ def test_the_same_episodes_give_the_same_bytes():
         assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
 
 
-def test_a_million_steps_load_from_d4rl_in_five_seconds(tmp_path):
+def test_a_million_steps_load_from_d4rl(tmp_path):
     steps = 1_000_000
     timeouts = np.arange(steps) % 1000 == 999
     zeros = np.zeros((steps, 17), np.float32)
@@ -252,7 +251,5 @@ def test_a_million_steps_load_from_d4rl_in_five_seconds(tmp_path):
         terminals=np.zeros(steps, bool),
         timeouts=timeouts,
     )
-    start = time.perf_counter()
     episodes = load(tmp_path / "halfcheetah_expert-v2.hdf5")
-    assert time.perf_counter() - start < 5
     assert (episodes.num_episodes, episodes.num_steps) == (1000, steps)

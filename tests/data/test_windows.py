@@ -1,5 +1,3 @@
-import time
-
 import jax
 import numpy as np
 import pytest
@@ -137,17 +135,3 @@ def test_bad_horizons_and_counts():
         valid_starts(episodes, 0)
     with pytest.raises(KoopaxError, match="0 windows"):
         fixed_windows(episodes, 2, 0, 0)
-
-
-def test_drawing_a_batch_is_cheap():
-    # A training step of this size takes some 300 ms; 3 % of it is 9 ms.
-    sampler = WindowSampler(random_episodes([1000] * 200, states=17, actions=6), 100, time_major=True)
-    draw = jax.jit(lambda sampler, key: sampler.sample(key, 256))
-    jax.block_until_ready(draw(sampler, jax.random.key(0)))
-    times = []
-    for i in range(20):
-        key = jax.random.key(i)
-        start = time.perf_counter()
-        jax.block_until_ready(draw(sampler, key))
-        times.append(time.perf_counter() - start)
-    assert np.median(times) < 0.009
