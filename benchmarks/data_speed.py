@@ -1,6 +1,6 @@
 """How long it takes to load a D4RL file of a million steps and to draw a batch of windows, beside a training step.
 
-    python benchmarks/data_speed.py      writes results/data-speed.json
+python benchmarks/data_speed.py      writes results/data-speed.json
 """
 
 import json

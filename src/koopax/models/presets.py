@@ -60,7 +60,7 @@ def preset(name: str) -> dict[str, Any]:
     return dict(PRESETS[name])
 
 
-# Peak learning rates, by core.
+# Peak learning rates, by core: starting values, until `koopax reproduce search` has been run on record.
 LEARNING_RATES: Mapping[str, float] = {
     "koopman": 3e-3,
     "mlp": 1e-3,

@@ -19,7 +19,7 @@ class TrainConfig:
     seed: int = 0
     """Decides the windows and the random steps of the losses; with `koopax train` also the initial parameters."""
     learning_rate: float | None = None
-    """Peak learning rate; None for the one that was found best for the core, see `koopax.models.presets`."""
+    """Peak learning rate; None for the core's own in `koopax.models.presets`."""
     spectrum_learning_rate: float = 1.0
     """Learning rate of a Koopman core's spectrum, as a factor on `learning_rate`."""
     warmup: float = 0.05
