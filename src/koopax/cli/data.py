@@ -27,7 +27,10 @@ def list_(*, json: bool = False) -> None:
     if json:
         print_json(datasets)
         return
-    table = Table("name", "environment", "what it is", "made")
+    table = Table()
+    table.add_column("name", no_wrap=True)
+    for heading in ("environment", "what it is", "made"):
+        table.add_column(heading)
     for dataset in datasets:
         made = ", ".join(f"{item['steps']} steps (seed {item['seed']})" for item in dataset["made"]) or "–"
         table.add_row(dataset["name"], dataset["environment"], dataset["description"], made)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from rich import box
 from rich.table import Table
 
 from koopax.evaluation.prediction import ErrorCurve, PredictionError
@@ -12,15 +13,20 @@ from koopax.evaluation.spectrum import SpectrumAnalysis
 def error_table(errors: Sequence[PredictionError], *, rows: int = 8) -> Table:
     """Normalised state and reward errors at some steps of the horizon and on average, for one model or several."""
     first = errors[0]
+    # Narrow enough that two models and the baselines fit into 80 columns uncut.
     table = Table(
-        title=f"normalised mean squared error, {first.windows} windows of {first.horizon} steps", title_justify="left"
+        title=f"normalised mean squared error, {first.windows} windows of {first.horizon} steps",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
     )
     table.add_column("step", justify="right")
     curves: list[tuple[str, ErrorCurve]] = []
     for quantity in ("state", "reward"):
         curves += [(f"{quantity}\n{error.model}", getattr(error, quantity)) for error in errors]
         index = 0 if quantity == "state" else 1
-        curves += [(f"{quantity}\n({name})", curve[index]) for name, curve in first.baselines.items()]
+        curves += [(f"{quantity}\n{name}", curve[index]) for name, curve in first.baselines.items()]
     for name, _ in curves:
         table.add_column(name, justify="right")
     for step in _spread(first.horizon, rows):
