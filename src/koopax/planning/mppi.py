@@ -1,0 +1,147 @@
+"""Model-predictive path integral control, as in TD-MPC (Hansen et al., 2022).
+
+In each iteration candidates are drawn around a mean plan, the best K are kept, and
+
+    w_i ∝ exp(τ (G_i − max G)),   μ ← m μ + (1 − m) Σ w_i a_i,   σ² ← Σ w_i (a_i − Σ w_j a_j)²,  σ in [σ_min, σ_max].
+
+One elite of the last iteration is drawn by its weight, and its first action is taken. A model that proposes candidates
+(its policy's) has them compete in every iteration.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from koopax._errors import KoopaxError
+from koopax._types import Array, Float, PRNGKeyArray
+from koopax.planning.protocol import (
+    Box,
+    Decision,
+    Diagnostics,
+    Planner,
+    PlanningModel,
+    ProposingModel,
+    discounted_return,
+    ranked,
+    shifted,
+)
+
+
+@dataclass(frozen=True)
+class MPPIConfig:
+    """Settings of MPPI; the defaults are TD-MPC's. Standard deviations are in units of the cube [−1, 1]."""
+
+    horizon: int = 5
+    """H: steps of a plan."""
+    samples: int = 512
+    """Candidates drawn in each iteration."""
+    iterations: int = 6
+    """Rounds of drawing and refitting."""
+    elites: int = 64
+    """K: candidates that the mean is refitted to."""
+    proposals: int = 25
+    """Candidates that the model proposes, if it does so at all; they come on top of the samples."""
+    temperature: float = 0.5
+    """τ: how much better candidates count more."""
+    momentum: float = 0.1
+    """m: share of the old mean that stays."""
+    min_std: float = 0.05
+    """σ_min, unless a decision brings its own."""
+    max_std: float = 2.0
+    """σ_max, and σ at the start of every decision."""
+    discount: float = 0.99
+    """γ."""
+
+    def __post_init__(self) -> None:
+        for name in ("horizon", "samples", "iterations", "elites"):
+            if getattr(self, name) < 1:
+                raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
+        if self.elites > self.samples:
+            raise KoopaxError(f"elites is {self.elites}, more than the {self.samples} samples: use fewer.")
+
+
+class MPPIState(NamedTuple):
+    """The last plan, in units of the cube."""
+
+    mean: Float[Array, "time action"]
+
+
+class MPPI(Planner):
+    """Importance-weighted sampling around a mean plan."""
+
+    box: Box
+    config: MPPIConfig = eqx.field(static=True)
+
+    def __init__(self, config: MPPIConfig = MPPIConfig(), box: Box | None = None):  # noqa: B008  (frozen)
+        """`box` bounds the actions; ±1 by default."""
+        self.config = config
+        self.box = Box() if box is None else box
+
+    def init(self, action_size: int) -> MPPIState:
+        """A plan of zeros: the middle of the bounds."""
+        return MPPIState(jnp.zeros((self.config.horizon, action_size)))
+
+    def plan(
+        self,
+        model: PlanningModel,
+        observation: Float[Array, " state"],
+        state: MPPIState,
+        *,
+        key: PRNGKeyArray,
+        explore: bool | Array = False,
+        horizon: int | Array | None = None,
+        min_std: float | Array | None = None,
+    ) -> Decision:
+        """As `Planner.plan`; `min_std` is the lower bound of σ for this decision and may be traced."""
+        config = self.config
+        least = config.min_std if min_std is None else min_std
+        propose_key, search_key, draw_key, noise_key = jax.random.split(key, 4)
+        start = model.encode(observation, horizon=config.horizon)
+        proposals = self._proposals(model, start, state.mean.shape[-1], key=propose_key)
+
+        def iterate(carry: tuple[Array, Array], iteration_key: PRNGKeyArray) -> tuple[tuple[Array, Array], Any]:
+            mean, std = carry
+            noise = jax.random.normal(iteration_key, (config.horizon, config.samples, mean.shape[-1]))
+            drawn = jnp.clip(mean[:, None] + std[:, None] * noise, -1.0, 1.0)
+            units = jnp.concatenate([drawn, proposals], axis=1)
+            found = ranked(
+                discounted_return(model, start, self.box.from_unit(units), discount=config.discount, horizon=horizon)
+            )
+            values, chosen = jax.lax.top_k(found, config.elites)
+            weights = elite_weights(values, config.temperature)
+            elites = units[:, chosen]
+            centre = jnp.einsum("k,hka->ha", weights, elites)
+            spread = jnp.sqrt(jnp.einsum("k,hka->ha", weights, (elites - centre[:, None]) ** 2))
+            mean = config.momentum * mean + (1 - config.momentum) * centre
+            std = jnp.clip(spread, least, config.max_std)
+            return (mean, std), (elites[0], weights, values[0], jnp.mean(~jnp.isfinite(found)))
+
+        first = shifted(state.mean), jnp.full_like(state.mean, config.max_std)
+        keys = jax.random.split(search_key, config.iterations)
+        (mean, std), history = jax.lax.scan(iterate, first, keys)
+        firsts, weights, value, nonfinite = jax.tree.map(lambda leaf: leaf[-1], history)
+
+        unit = firsts[jax.random.choice(draw_key, config.elites, p=weights)]
+        noise = std[0] * jax.random.normal(noise_key, unit.shape)
+        unit = jnp.clip(unit + jnp.where(explore, noise, 0.0), -1.0, 1.0)
+        if horizon is not None:  # nothing was learned about what lies beyond
+            mean = jnp.where((jnp.arange(config.horizon) < horizon)[:, None], mean, 0.0)
+        return Decision(self.box.from_unit(unit), MPPIState(mean), Diagnostics(value, jnp.mean(std[0]), nonfinite))
+
+    def _proposals(self, model: PlanningModel, start: Any, action_size: int, *, key: PRNGKeyArray) -> Array:
+        """The model's own candidates, in units of the cube; none if it has none."""
+        if not hasattr(model, "propose") or self.config.proposals == 0:
+            return jnp.zeros((self.config.horizon, 0, action_size))
+        proposing = cast("ProposingModel", model)
+        actions = proposing.propose(start, horizon=self.config.horizon, count=self.config.proposals, key=key)
+        return self.box.to_unit(actions)
+
+
+def elite_weights(values: Float[Array, " elite"], temperature: float) -> Float[Array, " elite"]:
+    """w_i ∝ exp(τ (G_i − max G)), summing to one; −inf weighs nothing, unless all elites are −inf."""
+    best = jnp.max(values)
+    scores = jnp.where(jnp.isfinite(best), jnp.exp(temperature * (values - best)), 1.0)
+    return scores / jnp.sum(scores)
