@@ -15,7 +15,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.planning.protocol import (
     Box,
@@ -24,9 +23,12 @@ from koopax.planning.protocol import (
     Planner,
     PlanningModel,
     ProposingModel,
+    check_positive,
     discounted_return,
+    explored,
     ranked,
     shifted,
+    within,
 )
 
 
@@ -56,11 +58,7 @@ class MPPIConfig:
     """γ."""
 
     def __post_init__(self) -> None:
-        for name in ("horizon", "samples", "iterations", "elites"):
-            if getattr(self, name) < 1:
-                raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
-        if self.elites > self.samples:
-            raise KoopaxError(f"elites is {self.elites}, more than the {self.samples} samples: use fewer.")
+        check_positive(self, "horizon", "samples", "iterations", "elites", elites=self.samples)
 
 
 class MPPIState(NamedTuple):
@@ -125,11 +123,10 @@ class MPPI(Planner):
         firsts, weights, value, nonfinite = jax.tree.map(lambda leaf: leaf[-1], history)
 
         unit = firsts[jax.random.choice(draw_key, config.elites, p=weights)]
-        noise = std[0] * jax.random.normal(noise_key, unit.shape)
-        unit = jnp.clip(unit + jnp.where(explore, noise, 0.0), -1.0, 1.0)
-        if horizon is not None:  # nothing was learned about what lies beyond
-            mean = jnp.where((jnp.arange(config.horizon) < horizon)[:, None], mean, 0.0)
-        return Decision(self.box.from_unit(unit), MPPIState(mean), Diagnostics(value, jnp.mean(std[0]), nonfinite))
+        unit = explored(unit, std[0], explore, key=noise_key)
+        return Decision(
+            self.box.from_unit(unit), MPPIState(within(mean, horizon)), Diagnostics(value, jnp.mean(std[0]), nonfinite)
+        )
 
     def _proposals(self, model: PlanningModel, start: Any, action_size: int, *, key: PRNGKeyArray) -> Array:
         """The model's own candidates, in units of the cube; none if it has none."""

@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 
 # What all candidates of one plan share: the first latent, and whatever can be computed from it once.
@@ -185,9 +186,36 @@ def ranked(values: Float[Array, " candidate"]) -> Float[Array, " candidate"]:
     return jnp.where(jnp.isfinite(values), values, -jnp.inf)
 
 
-def shifted(plan: Float[Array, "time action"]) -> Float[Array, "time action"]:
+def shifted(plan: Float[Array, "time *rest"]) -> Float[Array, "time *rest"]:
     """A plan one step later: its first action is done, and nothing is known of the new last one."""
     return jnp.concatenate([plan[1:], jnp.zeros_like(plan[:1])])
+
+
+def within(plan: Float[Array, "time *rest"], horizon: int | Array | None) -> Float[Array, "time *rest"]:
+    """A plan that is zero from the horizon on, about which nothing was learned; whole without a horizon."""
+    if horizon is None:
+        return plan
+    counts = jnp.arange(plan.shape[0]) < horizon
+    return jnp.where(counts.reshape(-1, *([1] * (plan.ndim - 1))), plan, 0.0)
+
+
+def explored(
+    unit: Float[Array, " action"], std: float | Array, explore: bool | Array, *, key: PRNGKeyArray
+) -> Float[Array, " action"]:
+    """A point of the cube with noise where exploring; it stays in the cube."""
+    noise = std * jax.random.normal(key, unit.shape)
+    return jnp.clip(unit + jnp.where(explore, noise, 0.0), -1.0, 1.0)
+
+
+def check_positive(config: Any, *names: str, **limits: int) -> None:
+    """Raise unless those settings are positive and none exceeds its limit, which is a number of samples."""
+    for name in names:
+        value = getattr(config, name)
+        if not value > 0:
+            raise KoopaxError(f"{name} is {value}: use a positive number.")
+    for name, limit in limits.items():
+        if getattr(config, name) > limit:
+            raise KoopaxError(f"{name} is {getattr(config, name)}, but there are {limit} samples: use fewer.")
 
 
 def restarted(initial: PlanState, states: PlanState, ended: Array) -> PlanState:

@@ -1,0 +1,56 @@
+"""Latents of many candidates that start at one latent, for any core.
+
+A Koopman core is linear in its latent and inputs, so what the start contributes is the same for every candidate:
+
+    x_k = λᵏ x_0 + Σ_{l=1}^{k} λ^{k−l} c_{l−1},     k = 0 … T.
+
+The first term is computed once per plan, the second for each candidate, all steps and candidates in one product.
+Arrays are time-major; a core that must go step by step gets all candidates of a step at once.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from koopax._types import Array, Float
+from koopax.models.koopman import KoopmanCore
+from koopax.models.latent import LatentDynamics
+from koopax.models.recurrence import linear_recurrence, multiply, powers
+from koopax.models.spectrum import discretise
+
+
+def shared_start(core: LatentDynamics, latent: Float[Array, " latent"], horizon: int) -> Array:
+    """x_0 `[latent]`, or for a Koopman core x_0 and its free response, λᵏ x_0 for k = 0 … H, `[horizon+1, latent]`."""
+    if not isinstance(core, KoopmanCore):
+        return latent
+    real, imag = jnp.split(latent, 2)
+    moved = multiply(powers(discretise(core.spectrum).transition, horizon), (real, imag))
+    return jnp.concatenate([latent[None], jnp.concatenate(moved, axis=-1)])
+
+
+def candidate_latents(
+    core: LatentDynamics, start: Array, actions: Float[Array, "time candidate action"]
+) -> Float[Array, "time+1 candidate latent"]:
+    """x_0 … x_T of every candidate, from what `shared_start` returned; actions as the core takes them."""
+    if not isinstance(core, KoopmanCore):
+        latents = jax.vmap(core.rollout, in_axes=(None, 1), out_axes=1)(start, actions)
+        return jnp.concatenate([jnp.broadcast_to(start, (1, *latents.shape[1:])), latents])
+    steps, candidates, _ = actions.shape
+    discrete = discretise(core.spectrum)
+    flat = core.inputs(actions.reshape(steps * candidates, -1), discrete)
+    inputs = flat[0].reshape(steps, candidates, -1), flat[1].reshape(steps, candidates, -1)
+    rest = jnp.zeros_like(inputs[0][0, 0])
+    unroll = jax.vmap(
+        lambda c: linear_recurrence(discrete.transition, c, (rest, rest), method=core.recurrence),
+        in_axes=1,
+        out_axes=1,
+    )
+    driven = jnp.concatenate(unroll(inputs), axis=-1)
+    return start[: steps + 1, None] + jnp.pad(driven, ((1, 0), (0, 0), (0, 0)))
+
+
+def over_rows(network: Callable[[Array], Array], inputs: Float[Array, "*batch input"]) -> Float[Array, "*batch output"]:
+    """A network for one example, over all leading axes at once: one product of large matrices per layer."""
+    outputs = jax.vmap(network)(inputs.reshape(-1, inputs.shape[-1]))
+    return outputs.reshape(*inputs.shape[:-1], -1)

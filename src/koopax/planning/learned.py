@@ -1,0 +1,131 @@
+"""A trained DynamicsModel as planners see it: with the reward it has learned, or with a user's.
+
+A user's reward is a JAX function `reward(states, actions, next_states)` in raw units. It is called once for all steps
+of all candidates, with arrays `[time, candidate, …]`, and returns `[time, candidate]`.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from koopax._errors import KoopaxError
+from koopax._types import Array, Float
+from koopax.models.dynamics import DynamicsModel
+from koopax.planning.candidates import candidate_latents, over_rows, shared_start
+
+RewardFunction: TypeAlias = Callable[[Array, Array, Array], Array]
+
+
+class LearnedModel(eqx.Module):
+    """Encoder, core and learned reward of a DynamicsModel; it knows no value beyond the horizon."""
+
+    model: DynamicsModel
+
+    def encode(self, observation: Float[Array, " state"], *, horizon: int) -> Array:
+        """The latent, or for a Koopman core what it becomes without inputs, λᵏ x_0 for k = 0 … H."""
+        return shared_start(self.model.core, self.model.encode(observation), horizon)
+
+    def rollout(
+        self, start: Array, actions: Float[Array, "time candidate action"]
+    ) -> Float[Array, "time+1 candidate latent"]:
+        """x_0 … x_T of every candidate."""
+        return candidate_latents(self.model.core, start, self.model.normaliser.normalise_action(actions))
+
+    def reward(
+        self, latents: Float[Array, "time+1 candidate latent"], actions: Float[Array, "time candidate action"]
+    ) -> Float[Array, "time candidate"]:
+        """The learned reward, in raw units."""
+        normaliser, head = self.model.normaliser, self.model.reward_head
+        if head is None:
+            normalised = over_rows(self.model.decoder, latents[1:])[..., -1]
+        else:
+            seen = jnp.concatenate([latents[:-1], normaliser.normalise_action(actions)], axis=-1)
+            normalised = over_rows(head, seen)[..., 0]
+        return normaliser.denormalise_reward(normalised)
+
+    def value(self, latents: Float[Array, "candidate latent"]) -> Float[Array, " candidate"]:
+        """Zero."""
+        return jnp.zeros(latents.shape[0], latents.dtype)
+
+
+class StartInStates(eqx.Module):
+    """What candidates share where states are wanted: the observed state, which need not be decoded, and the latent."""
+
+    observation: Float[Array, " state"]
+    latent: Array
+
+
+class RewardedModel(eqx.Module):
+    """A DynamicsModel under a user's reward: planners see decoded states in the place of latents."""
+
+    model: DynamicsModel
+    function: RewardFunction = eqx.field(static=True)
+
+    def encode(self, observation: Float[Array, " state"], *, horizon: int) -> StartInStates:
+        """As `LearnedModel.encode`, and the observed state."""
+        return StartInStates(observation, shared_start(self.model.core, self.model.encode(observation), horizon))
+
+    def rollout(
+        self, start: StartInStates, actions: Float[Array, "time candidate action"]
+    ) -> Float[Array, "time+1 candidate state"]:
+        """s_0 … s_T of every candidate, in raw units."""
+        normalised = self.model.normaliser.normalise_action(actions)
+        latents = candidate_latents(self.model.core, start.latent, normalised)
+        decoded = over_rows(self.model.decoder, latents[1:])[..., : self.model.config.state_size]
+        states = self.model.normaliser.denormalise_state(decoded)
+        first = jnp.broadcast_to(start.observation.astype(states.dtype), (1, *states.shape[1:]))
+        return jnp.concatenate([first, states])
+
+    def reward(
+        self, latents: Float[Array, "time+1 candidate state"], actions: Float[Array, "time candidate action"]
+    ) -> Float[Array, "time candidate"]:
+        """What the user's function says."""
+        return self.function(latents[:-1], actions, latents[1:])
+
+    def value(self, latents: Float[Array, "candidate state"]) -> Float[Array, " candidate"]:
+        """Zero."""
+        return jnp.zeros(latents.shape[0], latents.dtype)
+
+
+def load_reward(name: str, state_size: int, action_size: int) -> RewardFunction:
+    """The reward function `module:function`, imported from the path or the working directory and tried once."""
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise KoopaxError(f"--reward is {name!r}: write MODULE:FUNCTION, such as rewards:upright.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        function = getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:  # whatever the user's module raises
+        raise KoopaxError(
+            f"the reward function {name!r} can't be imported ({type(error).__name__}: {error}): "
+            "give a module on the path or in this folder, and a function in it."
+        ) from error
+    _try_reward(name, function, state_size, action_size)
+    return function
+
+
+def _try_reward(name: str, function: RewardFunction, state_size: int, action_size: int) -> None:
+    steps, candidates = 3, 2
+    states = jax.ShapeDtypeStruct((steps, candidates, state_size), jnp.float32)
+    actions = jax.ShapeDtypeStruct((steps, candidates, action_size), jnp.float32)
+    try:
+        shape = getattr(jax.eval_shape(function, states, actions, states), "shape", None)
+    except Exception as error:  # whatever the user's function raises
+        first = str(error).strip().splitlines()
+        raise KoopaxError(
+            f"the reward function {name!r} fails on states [time, candidate, {state_size}] and actions "
+            f"[time, candidate, {action_size}] ({type(error).__name__}: {first[0] if first else 'no message'}): "
+            "write it in jax.numpy over the last axis."
+        ) from error
+    if shape != (steps, candidates):
+        raise KoopaxError(
+            f"the reward function {name!r} returns shape {shape} for {steps} steps of {candidates} candidates: "
+            f"return one number for each, shape {(steps, candidates)}."
+        )
