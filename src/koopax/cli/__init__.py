@@ -10,6 +10,7 @@ from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.cli import agents, bench, data, models
 from koopax.cli.demo import demo
 from koopax.cli.output import errors
+from koopax.cli.plan import plan
 from koopax.cli.reproduce import reproduce
 
 DESCRIPTION = "Learned dynamics models that predict hundreds of steps ahead."
@@ -23,6 +24,7 @@ def build() -> tyro.extras.SubcommandApp:
     app.command(models.train)
     app.command(models.evaluate)
     app.command(models.spectrum)
+    app.command(plan)
     app.command(reproduce)
     app.command(bench.app, name="bench", help="Measure speed on this machine.")
     app.command(agents.app, name="agent", help="Train agents.")

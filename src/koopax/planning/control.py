@@ -2,16 +2,21 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.table import Table
 
-from koopax._errors import KoopaxError
+from koopax._errors import KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
-from koopax.envs import LockStep
+from koopax.envs import LockStep, action_bounds, make
+from koopax.models.dynamics import DynamicsModel
+from koopax.planning.choice import PLANNERS, QuadraticCost, make_lqr, make_search
+from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
 from koopax.planning.protocol import Box, Planner, PlanningModel, PlanState, restarted
 
 
@@ -34,6 +39,21 @@ class ControlResult:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean_return", float(np.mean(self.returns)) if self.returns else float("nan"))
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document; what is not known is null."""
+        document = asdict(self)
+        for name in ("mean_return", "ms_per_decision"):
+            document[name] = document[name] if np.isfinite(document[name]) else None
+        return document
+
+    def table(self) -> Table:
+        """The returns in a few lines."""
+        shown = Table("episodes", "mean return", "std", "lowest", "highest", "ms per decision")
+        found = [np.mean, np.std, np.min, np.max]
+        numbers = [f"{function(self.returns):.1f}" if self.returns else "–" for function in found]
+        shown.add_row(str(len(self.returns)), *numbers, f"{self.ms_per_decision:.2f}")
+        return shown
 
 
 @eqx.filter_jit
@@ -92,6 +112,65 @@ def control(
         return _Controller(planner, model, envs, episodes, jax.random.key(seed), watch).run()
     finally:
         envs.close()
+
+
+def control_trained(
+    model: DynamicsModel,
+    env: str,
+    *,
+    planner: str,
+    episodes: int,
+    seed: int,
+    environments: int | None = None,
+    reward: str | None = None,
+    cost: QuadraticCost = QuadraticCost(),  # noqa: B008  (frozen)
+    watch: Callable[[int, int], None] = lambda done, total: None,
+    **settings: Any,
+) -> ControlResult:
+    """`control` with a trained model and a planner by name: what `koopax plan` does.
+
+    Args:
+        model: trained on this environment.
+        env: a name that `koopax.envs.make` takes.
+        planner: see `koopax.planning.choice`.
+        episodes: how many.
+        seed: of the environments and the planner.
+        environments: stepped together; at most 10 by default.
+        reward: `module:function` in the place of the learned reward.
+        cost: for LQR, which knows no other reward.
+        watch: called with the episodes finished so far and their number.
+        **settings: of the planner, such as `horizon=20, samples=128`; those that are None are left at its own.
+    """
+    sizes = model.config.state_size, model.config.action_size
+    if planner not in PLANNERS:
+        raise unknown_name("planner", planner, list(PLANNERS))
+    if planner == "lqr" and reward is not None:
+        raise KoopaxError("planner 'lqr' takes a quadratic cost, not --reward: pass --goal, or choose another planner.")
+    if planner != "lqr" and (cost.goal is not None or cost.state_cost is not None):
+        raise KoopaxError(f"--goal and --state-cost are for planner 'lqr', not {planner!r}: pass --reward instead.")
+    seen = LearnedModel(model) if reward is None else RewardedModel(model, load_reward(reward, *sizes))
+    box = box_of(env, *sizes)
+    if planner == "lqr":
+        chosen = make_lqr(model, box, cost, horizon=settings.get("horizon"))
+    else:
+        chosen = make_search(planner, box, **settings)
+    return control(chosen, seen, env, episodes=episodes, seed=seed, environments=environments, watch=watch)
+
+
+def box_of(env: str, state_size: int, action_size: int) -> Box:
+    """The bounds of an environment's actions, once its sizes are known to be the model's."""
+    made = make(env)
+    low, high = action_bounds(made)
+    sizes = (int(made.observation_space.shape[0]), len(low))
+    made.close()
+    if sizes != (state_size, action_size):
+        raise KoopaxError(
+            f"environment {env!r} has states and actions of sizes {sizes}, but the model was trained on "
+            f"{(state_size, action_size)}: use a model of this environment."
+        )
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise KoopaxError(f"environment {env!r} has unbounded actions: planners search within bounds.")
+    return Box(low, high)
 
 
 class _Controller:
@@ -160,21 +239,3 @@ class _Controller:
         chosen = np.asarray(actions)  # waits for it
         self.milliseconds.append(1000 * (time.perf_counter() - began))
         return chosen, states
-
-
-def box_of(env: str, state_size: int, action_size: int) -> Box:
-    """The bounds of an environment's actions, once its sizes are known to be the model's."""
-    from koopax.envs import action_bounds, make
-
-    made = make(env)
-    low, high = action_bounds(made)
-    sizes = (int(made.observation_space.shape[0]), len(low))
-    made.close()
-    if sizes != (state_size, action_size):
-        raise KoopaxError(
-            f"environment {env!r} has states and actions of sizes {sizes}, but the model was trained on "
-            f"{(state_size, action_size)}: use a model of this environment."
-        )
-    if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise KoopaxError(f"environment {env!r} has unbounded actions: planners search within bounds.")
-    return Box(low, high)

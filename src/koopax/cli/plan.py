@@ -1,0 +1,73 @@
+"""koopax plan"""
+
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from koopax.cli.output import errors, print_json, progress_bar, results
+
+
+def plan(
+    run: Positional[Path],
+    *,
+    env: str,
+    episodes: int = 10,
+    planner: str = "icem",
+    horizon: int | None = None,
+    samples: int | None = None,
+    iterations: int | None = None,
+    reward: str | None = None,
+    goal: tuple[float, ...] | None = None,
+    state_cost: tuple[float, ...] | None = None,
+    action_cost: tuple[float, ...] = (0.01,),
+    best: bool = False,
+    environments: int | None = None,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Control an environment by planning with a trained model, and report the returns.
+
+    Args:
+        run: a run folder or a .koopax file.
+        env: the environment, which must be the one that the model was trained on.
+        episodes: how many whole episodes.
+        planner: mppi, cem, icem, gradient or lqr.
+        horizon: steps of a plan.
+        samples: candidates in each iteration of a search.
+        iterations: rounds of a search.
+        reward: MODULE:FUNCTION of (states, actions, next_states) in jax.numpy, instead of the learned reward.
+        goal: for lqr: the state to reach.
+        state_cost: for lqr: weight of each component of the state's squared distance to the goal.
+        action_cost: for lqr: weight of each component of the squared action, or one for all.
+        best: the model with the lowest validation loss instead of the last one.
+        environments: how many run in lock step; at most 10 by default.
+        seed: of the environments and the planner.
+        json: print one JSON document.
+    """
+    from koopax.planning.choice import QuadraticCost
+    from koopax.planning.control import control_trained
+    from koopax.training.tasks import load_trained
+
+    model = load_trained(run, best=best)
+    with progress_bar("episodes") as watch:
+        result = control_trained(
+            model,
+            env,
+            planner=planner,
+            episodes=episodes,
+            seed=seed,
+            environments=environments,
+            reward=reward,
+            cost=QuadraticCost(goal, state_cost, action_cost),
+            watch=watch,
+            horizon=horizon,
+            samples=samples,
+            iterations=iterations,
+        )
+    if json:
+        print_json(result.to_json() | {"env": env, "planner": planner, "seed": seed})
+    else:
+        results().print(result.table())
+    if result.interrupted:
+        errors().print(f"stopped after {len(result.returns)} of {episodes} episodes", style="yellow")
+        raise SystemExit(130)
