@@ -1,0 +1,166 @@
+"""The agent: everything that learns in one pytree, one compiled call for many updates and one for a decision."""
+
+import functools
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from koopax._types import Array, Float, Int, PRNGKeyArray
+from koopax.agents.tdmpc.config import LOSS_TERMS, TDMPCConfig
+from koopax.agents.tdmpc.losses import Windows, decayed, draw_steps, model_loss, policy_loss
+from koopax.agents.tdmpc.networks import Network, Targets, WorldModel, make_policy
+from koopax.agents.tdmpc.planning_model import AgentModel
+from koopax.planning.mppi import MPPI, MPPIConfig, MPPIState
+from koopax.planning.protocol import Decision
+
+
+class Learner(NamedTuple):
+    """Parameters and optimiser states. Model and policy have optimisers of their own, on disjoint parameters."""
+
+    model: WorldModel
+    policy: Network
+    targets: Targets
+    model_optimiser: optax.OptState
+    policy_optimiser: optax.OptState
+    updates: Int[Array, ""]
+
+
+def make_optimiser(config: TDMPCConfig) -> optax.GradientTransformation:
+    """Adam on gradients of bounded norm."""
+    return optax.chain(optax.clip_by_global_norm(config.gradient_norm), optax.adam(config.learning_rate))
+
+
+def make_learner(config: TDMPCConfig, state_size: int, action_size: int) -> Learner:
+    """A fresh learner; everything random in it comes from `config.seed`."""
+    model_key, policy_key = jax.random.split(jax.random.key(config.seed))
+    # Weakly typed leaves would become strongly typed by the first update, and compile it twice.
+    model, policy = jax.tree.map(
+        lambda leaf: jnp.array(leaf, leaf.dtype),
+        (WorldModel(config, state_size, action_size, key=model_key), make_policy(config, action_size, key=policy_key)),
+    )
+    optimiser = make_optimiser(config)
+    return Learner(
+        model=model,
+        policy=policy,
+        targets=jax.tree.map(jnp.copy, Targets(model.encoder, model.critics)),
+        model_optimiser=optimiser.init(eqx.filter(model, eqx.is_array)),
+        policy_optimiser=optimiser.init(eqx.filter(policy, eqx.is_array)),
+        updates=jnp.zeros((), jnp.int32),
+    )
+
+
+@functools.partial(jax.jit, static_argnames="config", donate_argnums=0)
+def learn(
+    learner: Learner, batches: Windows, config: TDMPCConfig
+) -> tuple[Learner, Float[Array, "count batch"], dict[str, Float[Array, ""]]]:
+    """One update per batch, leaves `[count, …]`; also each window's TD error and the means of the logged metrics."""
+    seed_key = jax.random.fold_in(jax.random.key(config.seed), 1)
+
+    def body(learner: Learner, batch: Windows):
+        key = jax.random.fold_in(seed_key, learner.updates)
+        learner, errors, metrics = update(learner, batch, config, key=key)
+        return learner, (errors, metrics)
+
+    learner, (errors, metrics) = jax.lax.scan(body, learner, batches)
+    return learner, errors, jax.tree.map(jnp.mean, metrics)
+
+
+def update(
+    learner: Learner, batch: Windows, config: TDMPCConfig, *, key: PRNGKeyArray
+) -> tuple[Learner, Float[Array, " batch"], dict[str, Float[Array, ""]]]:
+    """One step of the model, then of the policy with the new values, then of the targets."""
+    step_key, target_key, policy_key = jax.random.split(key, 3)
+    optimiser = make_optimiser(config)
+    steps = draw_steps(config.horizon, config.learned_steps, key=step_key)
+    (loss, found), gradients = eqx.filter_value_and_grad(model_loss, has_aux=True)(
+        learner.model, learner.targets, learner.policy, batch, steps, config, key=target_key
+    )
+    changes, model_optimiser = optimiser.update(gradients, learner.model_optimiser)
+    model = eqx.apply_updates(learner.model, changes)
+
+    weights = decayed(config.decay, steps) * batch.inside[steps]
+    policy_value, policy_gradients = eqx.filter_value_and_grad(policy_loss)(
+        learner.policy, model.critics, found.latents[steps], weights, config, key=policy_key
+    )
+    changes, policy_optimiser = optimiser.update(policy_gradients, learner.policy_optimiser)
+    updates = learner.updates + 1
+    rate = jnp.where(updates % config.target_every == 0, config.target_rate, 0.0)
+    targets = jax.tree.map(
+        lambda old, new: old + rate * (new - old), learner.targets, Targets(model.encoder, model.critics)
+    )
+    policy = eqx.apply_updates(learner.policy, changes)
+    new = Learner(model, policy, targets, model_optimiser, policy_optimiser, updates)
+    metrics = {f"{name}_loss": found.terms[name] for name in LOSS_TERMS} | {
+        "model_loss": loss,
+        "policy_loss": policy_value,
+        "q": found.q,
+        "gradient_norm": optax.global_norm(gradients),
+    }
+    return new, found.errors, metrics
+
+
+def make_planner(config: TDMPCConfig) -> MPPI:
+    """MPPI over actions in [−1, 1]ᴬ."""
+    return MPPI(
+        MPPIConfig(
+            horizon=config.horizon,
+            samples=config.samples,
+            iterations=config.iterations,
+            elites=config.elites,
+            proposals=config.proposals,
+            temperature=config.temperature,
+            momentum=config.momentum,
+            discount=config.discount,
+        )
+    )
+
+
+class Mode(NamedTuple):
+    """How to plan now: where the schedules stand, and whether to explore."""
+
+    horizon: Array | np.ndarray
+    min_std: Array | np.ndarray
+    explore: Array | np.ndarray
+
+
+def mode_at(config: TDMPCConfig, decisions: int, *, explore: bool) -> Mode:
+    """The mode after that many decisions."""
+    return Mode(np.int32(config.plan_length(decisions)), np.float32(config.std_bound(decisions)), np.bool_(explore))  # type: ignore[arg-type]
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def decide(
+    model: WorldModel,
+    policy: Network,
+    observations: Float[Array, "environment state"],
+    plans: MPPIState,
+    mode: Mode,
+    seeds: Int[Array, " environment"],
+    config: TDMPCConfig,
+) -> Decision:
+    """Plan for several environments at once; everything random depends on the config's seed and `seeds` only."""
+    planner = make_planner(config)
+    agent = AgentModel(model, policy, config.policy_std)
+    root = jax.random.fold_in(jax.random.key(config.seed), 2)
+
+    def one(observation: Array, plan: MPPIState, seed: Array) -> Decision:
+        return planner.plan(
+            agent,
+            observation,
+            plan,
+            key=jax.random.fold_in(root, seed),
+            explore=mode.explore,
+            horizon=mode.horizon,
+            min_std=mode.min_std,
+        )
+
+    return jax.vmap(one)(observations, plans, seeds)
+
+
+def fresh_plans(config: TDMPCConfig, action_size: int, count: int) -> MPPIState:
+    """Plans at the start of `count` episodes."""
+    return MPPIState(jnp.zeros((count, config.horizon, action_size)))

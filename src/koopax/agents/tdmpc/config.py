@@ -1,0 +1,165 @@
+"""What a TD-MPC training run needs to know, in one frozen record."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from koopax._errors import KoopaxError, unknown_name
+from koopax.models.latent import CORES
+
+LOSS_TERMS = ("consistency", "reward", "value")
+
+# What runs at every step of every candidate is kept thin; other cores take their own defaults.
+CORE_OPTIONS: Mapping[str, Mapping[str, Any]] = {"koopman": {"action_embedding": 16, "action_hidden": (64,)}}
+
+
+@dataclasses.dataclass(frozen=True)
+class TDMPCConfig:
+    """Settings of `koopax.agents.tdmpc.train`; `PUBLISHED` has those of the paper, the defaults suit one CPU core."""
+
+    task: str = "cheetah-run"
+    """Environment, as `koopax.envs.make` takes it."""
+    dynamics: str = "koopman"
+    """Latent dynamics core: mlp (TOLD), koopman, or any other that is registered."""
+    seed: int = 0
+    """Seed of everything random: networks, exploration, batches, resets."""
+    steps: int = 100_000
+    """Environment steps; a decision takes `action_repeat` of them."""
+    action_repeat: int | None = None
+    """Environment steps per decision; None: as published for DMC tasks, 1 elsewhere."""
+    horizon: int = 20
+    """H: decisions that a plan looks ahead, and that a training window spans."""
+    latent_size: int = 64
+    """Width of the latent."""
+    encoder_hidden: tuple[int, ...] = (256,)
+    """Hidden layers of the encoder."""
+    reward_hidden: tuple[int, ...] = (256,)
+    """Hidden layers of the reward head, which runs at every step of every candidate."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Hidden layers of the policy and of each Q."""
+    core_options: tuple[tuple[str, Any], ...] = ()
+    """Options of the core by name, over those in `CORE_OPTIONS`."""
+    discount: float = 0.99
+    """γ."""
+    batch_size: int = 64
+    """Windows per update."""
+    value_steps: int = 5
+    """Steps of each window at which values and policy are learned, one from each of as many equal parts of it."""
+    learning_rate: float = 1e-3
+    """Adam's step size."""
+    gradient_norm: float = 10.0
+    """Largest norm of a gradient."""
+    decay: float = 0.5
+    """ρ: weight of a step relative to the step before it in every loss."""
+    consistency_weight: float = 2.0
+    """Weight of the consistency loss."""
+    reward_weight: float = 0.5
+    """Weight of the reward loss."""
+    value_weight: float = 0.1
+    """Weight of the value loss."""
+    target_rate: float = 0.01
+    """τ of the target networks' moving average."""
+    target_every: int = 2
+    """Updates between two steps of the target networks."""
+    priority_exponent: float = 0.6
+    """α of prioritised replay."""
+    importance_exponent: float = 0.4
+    """β of prioritised replay."""
+    replay_size: int = 1_000_000
+    """Rows kept, one per decision and one more per episode; the oldest are overwritten."""
+    policy_std: float = 0.05
+    """Standard deviation of the policy's noise in targets, losses and proposals, clipped at 0.3."""
+    samples: int = 128
+    """Candidates per iteration of the planner."""
+    iterations: int = 4
+    """Iterations of the planner."""
+    elites: int = 24
+    """Candidates that the plan is refitted to."""
+    proposals: int = 8
+    """Candidates of the policy."""
+    temperature: float = 0.5
+    """How much better elites count more."""
+    momentum: float = 0.1
+    """Share of the old plan that stays in an iteration."""
+    std_start: float = 0.5
+    """Lower bound of the plan's standard deviation at the start."""
+    std_end: float = 0.05
+    """The same at the end of the schedule."""
+    schedule_decisions: int = 25_000
+    """Decisions over which the bound falls linearly and the plan grows from 1 step to H."""
+    seed_decisions: int = 5_000
+    """Decisions with uniform actions before the first update; then as many updates at once."""
+    updates_per_decision: float = 1.0
+    """Updates per decision, taken after each episode."""
+    updates_per_dispatch: int = 10
+    """Updates in one compiled call, all on batches drawn with the priorities of its beginning."""
+    evaluate_every: int = 5_000
+    """Decisions between evaluations, which wait for the end of an episode."""
+    evaluate_episodes: int = 4
+    """Episodes per evaluation, without exploration noise."""
+    checkpoint_seconds: float = 0.0
+    """Shortest time between two checkpoints at ends of episodes; 0: after each."""
+
+    def __post_init__(self):
+        if self.dynamics not in CORES:
+            raise unknown_name("dynamics", self.dynamics, list(CORES))
+        positive = ("steps", "horizon", "batch_size", "value_steps", "samples", "seed_decisions", "evaluate_every")
+        for name in (*positive, "updates_per_dispatch", "evaluate_episodes", "target_every", "schedule_decisions"):
+            if getattr(self, name) < 1:
+                raise KoopaxError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.action_repeat is not None and self.action_repeat < 1:
+            raise KoopaxError(f"action_repeat is {self.action_repeat}; it must be at least 1.")
+        if not 0 < self.decay <= 1:
+            raise KoopaxError(f"decay is {self.decay}; it must be above 0 and at most 1.")
+
+    @property
+    def learned_steps(self) -> int:
+        """Steps of a window at which values are learned: `value_steps`, or all of a shorter window."""
+        return min(self.value_steps, self.horizon)
+
+    @property
+    def all_core_options(self) -> dict[str, Any]:
+        """The core's options: the defaults for its kind and those given."""
+        return {**CORE_OPTIONS.get(self.dynamics, {}), **dict(self.core_options)}
+
+    def std_bound(self, decisions: int) -> float:
+        """Lower bound of the plan's standard deviation after that many decisions."""
+        return self.std_start + self._progress(decisions) * (self.std_end - self.std_start)
+
+    def plan_length(self, decisions: int) -> int:
+        """Steps that a plan looks ahead after that many decisions, from 1 to H."""
+        return int(1 + self._progress(decisions) * (self.horizon - 1))
+
+    def due_updates(self, decisions: int) -> int:
+        """Updates that should have been made after that many decisions, in whole dispatches."""
+        if decisions < self.seed_decisions:
+            return 0
+        return int(decisions * self.updates_per_decision) // self.updates_per_dispatch * self.updates_per_dispatch
+
+    def _progress(self, decisions: int) -> float:
+        return min(decisions / self.schedule_decisions, 1.0)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "TDMPCConfig":
+        """The config of a JSON document, in which tuples have become lists."""
+        return cls(**{name: _tuples(value) for name, value in document.items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+# TD-MPC as published, for machines that can afford it.
+PUBLISHED: Mapping[str, Any] = {
+    "latent_size": 50,
+    "reward_hidden": (512, 512),
+    "hidden": (512, 512),
+    "batch_size": 512,
+    "samples": 512,
+    "iterations": 6,
+    "elites": 64,
+    "proposals": 25,
+    "value_steps": 20,
+    "steps": 500_000,
+    "evaluate_episodes": 10,
+}

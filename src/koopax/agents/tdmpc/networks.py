@@ -1,0 +1,127 @@
+"""The networks of TD-MPC; they take any number of batch axes, so that all steps of all windows are one product.
+
+x_t = h(o_t)          encoder            r̂_t = R(x_t, a_t)       reward
+x_{t+1} = d(x_t, a_t) dynamics core      Q₁, Q₂(x_t, a_t)        values,    π(x_t)  policy
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from koopax._types import Array, Float, PRNGKeyArray
+from koopax.agents.tdmpc.config import TDMPCConfig
+from koopax.models.latent import LatentDynamics, make_core
+
+NORM_EPSILON = 1e-5
+NOISE_LIMIT = 0.3
+
+
+class Dense(eqx.Module):
+    """x W + b, with orthogonal W, or zero, and b = 0."""
+
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
+
+    def __init__(self, inputs: int, outputs: int, *, zero: bool = False, key: PRNGKeyArray):
+        shape = (inputs, outputs)
+        self.weight = jnp.zeros(shape) if zero else jax.nn.initializers.orthogonal()(key, shape)
+        self.bias = jnp.zeros(outputs)
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        """The affine map."""
+        return x @ self.weight + self.bias
+
+
+class Network(eqx.Module):
+    """Linear layers with ELU between them; with `normalised`, LayerNorm and tanh follow the first one instead."""
+
+    layers: tuple[Dense, ...]
+    scale: Float[Array, " width"] | None
+    offset: Float[Array, " width"] | None
+
+    def __init__(
+        self, sizes: tuple[int, ...], *, normalised: bool = False, zero_output: bool = False, key: PRNGKeyArray
+    ):
+        """`sizes` are the widths from input to output; with `zero_output` the network starts as the zero function."""
+        last = len(sizes) - 2
+        self.layers = tuple(
+            Dense(inputs, outputs, zero=zero_output and i == last, key=layer_key)
+            for i, (inputs, outputs, layer_key) in enumerate(
+                zip(sizes[:-1], sizes[1:], jax.random.split(key, last + 1), strict=True)
+            )
+        )
+        self.scale = jnp.ones(sizes[1]) if normalised else None
+        self.offset = jnp.zeros(sizes[1]) if normalised else None
+
+    def __call__(self, *inputs: Float[Array, "*batch _"]) -> Float[Array, "*batch outputs"]:
+        """The output for the inputs, joined."""
+        x = jnp.concatenate(inputs, axis=-1) if len(inputs) > 1 else inputs[0]
+        for i, layer in enumerate(self.layers[:-1]):
+            x = layer(x)
+            x = self._normalise(x) if i == 0 and self.scale is not None else jax.nn.elu(x)
+        return self.layers[-1](x)
+
+    def _normalise(self, x: Array) -> Array:
+        centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean(centred**2, axis=-1, keepdims=True)
+        return jnp.tanh(centred * jax.lax.rsqrt(variance + NORM_EPSILON) * self.scale + self.offset)
+
+
+Critics = tuple[Network, Network]
+
+
+class WorldModel(eqx.Module):
+    """What the model's optimiser changes: encoder, dynamics, reward and both Qs."""
+
+    encoder: Network
+    core: LatentDynamics
+    reward: Network
+    critics: Critics
+
+    def __init__(self, config: TDMPCConfig, state_size: int, action_size: int, *, key: PRNGKeyArray):
+        encoder_key, core_key, reward_key, *critic_keys = jax.random.split(key, 5)
+        latent = config.latent_size
+        self.encoder = Network((state_size, *config.encoder_hidden, latent), key=encoder_key)
+        self.core = make_core(config.dynamics, latent, action_size, key=core_key, **config.all_core_options)
+        self.reward = Network((latent + action_size, *config.reward_hidden, 1), zero_output=True, key=reward_key)
+        sizes = (latent + action_size, *config.hidden, 1)
+        first, second = (Network(sizes, normalised=True, zero_output=True, key=k) for k in critic_keys)
+        self.critics = (first, second)
+
+    def unroll(
+        self, start: Float[Array, "batch latent"], actions: Float[Array, "time batch action"]
+    ) -> Float[Array, "time+1 batch latent"]:
+        """x_0 … x_T of every window; a linear core computes all of them at once."""
+        moved = jax.vmap(self.core.rollout, in_axes=(0, 1), out_axes=1)(start, actions)
+        return jnp.concatenate([start[None], moved])
+
+
+class Targets(NamedTuple):
+    """Moving averages of what the targets of the losses come from."""
+
+    encoder: Network
+    critics: Critics
+
+
+def make_policy(config: TDMPCConfig, action_size: int, *, key: PRNGKeyArray) -> Network:
+    """π before its tanh."""
+    return Network((config.latent_size, *config.hidden, action_size), key=key)
+
+
+def act(
+    policy: Network, latents: Float[Array, "*batch latent"], std: float, *, key: PRNGKeyArray
+) -> Float[Array, "*batch action"]:
+    """tanh π(x) + ε within ±1, where ε ~ N(0, std²) is clipped at ±0.3."""
+    mean = jnp.tanh(policy(latents))
+    noise = jnp.clip(std * jax.random.normal(key, mean.shape), -NOISE_LIMIT, NOISE_LIMIT)
+    return jnp.clip(mean + noise, -1, 1)
+
+
+def evaluate_critics(
+    critics: Critics, latents: Float[Array, "*batch latent"], actions: Float[Array, "*batch action"]
+) -> Float[Array, "2 *batch"]:
+    """Both values."""
+    joined = jnp.concatenate([latents, actions], axis=-1)
+    return jnp.stack([critic(joined)[..., 0] for critic in critics])

@@ -1,0 +1,84 @@
+"""Episodes: one to learn from, with random actions at first, and several at once to measure the agent."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from koopax.agents.tdmpc.agent import Learner, decide, fresh_plans, mode_at
+from koopax.agents.tdmpc.config import TDMPCConfig
+from koopax.agents.tdmpc.tasks import Task
+from koopax.training.interrupt import StopRequest
+
+# Numbers of evaluation episodes start here, so that none is ever trained on.
+EVALUATION_EPISODES = 1_000_000_000
+
+
+class Episode(NamedTuple):
+    """A finished episode; observations have one row more than the rest, actions are in [−1, 1]."""
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: bool
+    env_steps: int
+
+    @property
+    def total(self) -> float:
+        """The return."""
+        return float(np.sum(self.rewards, dtype=float))
+
+
+def play(
+    task: Task, learner: Learner, number: int, decisions: int, config: TDMPCConfig, stop: StopRequest
+) -> Episode | None:
+    """Episode `number`, which begins after `decisions` decisions; None if a stop was requested in its middle."""
+    observations, actions, rewards, env_steps = [task.reset(number)], [], [], 0
+    random = decisions < config.seed_decisions
+    rng = np.random.default_rng((config.seed, number))
+    plans, mode = fresh_plans(config, task.action_size, 1), mode_at(config, decisions, explore=True)
+    while not stop.requested:
+        if random:
+            action = rng.uniform(-1, 1, task.action_size).astype(np.float32)
+        else:
+            now = np.array([decisions + len(actions)])
+            decision = decide(learner.model, learner.policy, observations[-1][None], plans, mode, now, config)
+            action, plans = np.asarray(decision.action)[0], decision.state
+        action = np.clip(action, -1, 1)
+        outcome = task.step(action)
+        observations.append(outcome.observation)
+        actions.append(action)
+        rewards.append(outcome.reward)
+        env_steps += outcome.steps
+        if outcome.ended:
+            return Episode(np.stack(observations), np.stack(actions), np.array(rewards), outcome.terminated, env_steps)
+    return None
+
+
+def evaluate(config: TDMPCConfig, compiled: TDMPCConfig, learner: Learner, decisions: int) -> list[float]:
+    """Returns of `config.evaluate_episodes` episodes without exploration, played together."""
+    count = config.evaluate_episodes
+    tasks = [Task(config.task, seed=config.seed, action_repeat=config.action_repeat) for _ in range(count)]
+    first = EVALUATION_EPISODES + decisions * count
+    observations = np.stack([task.reset(first + i) for i, task in enumerate(tasks)])
+    plans, mode = fresh_plans(compiled, tasks[0].action_size, count), mode_at(compiled, decisions, explore=False)
+    returns, running, step = np.zeros(count), np.ones(count, bool), 0
+    while running.any():
+        # Seeds of evaluation decisions are negative: those of training are not.
+        seeds = -1 - (step * count + np.arange(count))
+        decision = decide(learner.model, learner.policy, observations, plans, mode, seeds, compiled)
+        actions, plans = np.clip(np.asarray(decision.action), -1, 1), decision.state
+        for i in np.flatnonzero(running):
+            outcome = tasks[i].step(actions[i])
+            observations[i] = outcome.observation
+            returns[i] += outcome.reward
+            running[i] = not outcome.ended
+        step += 1
+    for task in tasks:
+        task.close()
+    return returns.tolist()
+
+
+def policy_parameters(learner: Learner) -> int:
+    """Trainable numbers of model and policy."""
+    return sum(leaf.size for leaf in jax.tree.leaves((learner.model, learner.policy)))

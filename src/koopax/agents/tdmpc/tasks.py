@@ -1,0 +1,71 @@
+"""A task: an environment with actions in [−1, 1]ᴬ that are repeated, and episodes that can be asked for by number."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from koopax._errors import KoopaxError
+from koopax.envs import action_bounds, make
+
+# Published action repeats of the DMC domains; 4 for those not listed.
+ACTION_REPEATS = {"cartpole": 8, "finger": 2, "walker": 2, "humanoid": 2, "dog": 2}
+DMC_ACTION_REPEAT = 4
+
+
+def published_action_repeat(identifier: str) -> int:
+    """Environment steps per decision for a Gymnasium id: as published for `dm_control/…`, 1 elsewhere."""
+    if not identifier.startswith("dm_control/"):
+        return 1
+    domain = identifier.removeprefix("dm_control/").split("-")[0].split("_")[0]
+    return ACTION_REPEATS.get(domain, DMC_ACTION_REPEAT)
+
+
+class Outcome(NamedTuple):
+    """What a decision led to; the reward is the sum over `steps` environment steps."""
+
+    observation: np.ndarray
+    reward: float
+    terminated: bool
+    truncated: bool
+    steps: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode is over, for either reason."""
+        return self.terminated or self.truncated
+
+
+class Task:
+    """One environment; `reset(e)` always starts the same episode for the same seed and number."""
+
+    def __init__(self, name: str, *, seed: int, action_repeat: int | None = None):
+        self.env = make(name)
+        self.seed = seed
+        low, high = action_bounds(self.env)
+        if not np.all(np.isfinite(low) & np.isfinite(high)):
+            raise KoopaxError(
+                f"the actions of {name!r} have no bounds to plan within: choose an environment with some."
+            )
+        self._middle, self._half = (high + low) / 2, (high - low) / 2
+        self.action_repeat = action_repeat or published_action_repeat(self.env.spec.id)
+        self.state_size = self.env.observation_space.shape[0]
+        self.action_size = len(low)
+
+    def reset(self, episode: int) -> np.ndarray:
+        """The first observation of an episode."""
+        sequence = np.random.SeedSequence((self.seed, episode))
+        return self.env.reset(seed=int(sequence.generate_state(1)[0]))[0]
+
+    def step(self, action: np.ndarray) -> Outcome:
+        """Repeat an action in [−1, 1]ᴬ until the repeats are done or the episode is over."""
+        scaled = self._middle + self._half * action
+        total, steps = 0.0, 0
+        while True:
+            observation, reward, terminated, truncated, _ = self.env.step(scaled)
+            total, steps = total + reward, steps + 1
+            if terminated or truncated or steps == self.action_repeat:
+                return Outcome(observation, total, terminated, truncated, steps)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
