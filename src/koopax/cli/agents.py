@@ -1,10 +1,12 @@
 """koopax agent …"""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import tyro
 
-from koopax.cli.output import results
+from koopax.cli.output import errors, results
 
 app = tyro.extras.SubcommandApp()
 train = tyro.extras.SubcommandApp()
@@ -34,6 +36,79 @@ def sac(
 
     train_sac(SACConfig(env=task, seed=seed, steps=steps), out, resume=resume)
     results().print(f"{out}: finished", highlight=False)
+
+
+@train.command
+def tdmpc(
+    *,
+    task: str = "cheetah-run",
+    dynamics: str = "koopman",
+    out: Path,
+    steps: int | None = None,
+    seed: int = 0,
+    horizon: int | None = None,
+    decay: float | None = None,
+    latent_size: int | None = None,
+    batch_size: int | None = None,
+    samples: int | None = None,
+    iterations: int | None = None,
+    seed_decisions: int | None = None,
+    action_repeat: int | None = None,
+    evaluate_every: int | None = None,
+    evaluate_episodes: int | None = None,
+    published: bool = False,
+    resume: bool = False,
+) -> None:
+    """TD-MPC from states: plan with a learned latent model, its reward and its values.
+
+    Args:
+        task: a DMC task such as cheetah-run, a dm_control id or a Gymnasium id.
+        dynamics: latent core: koopman, mlp (as in TD-MPC), gru, transformer or dssm.
+        out: folder for the curve and the checkpoint.
+        steps: environment steps; a decision takes several of them on DMC tasks.
+        seed: of everything random.
+        horizon: decisions that a plan looks ahead: 20 for koopman, 5 for the others.
+        decay: weight of a step relative to the one before it in the losses.
+        latent_size: width of the latent.
+        batch_size: windows per update.
+        samples: candidates per iteration of the planner.
+        iterations: iterations of the planner.
+        seed_decisions: decisions with random actions before the first update.
+        action_repeat: environment steps per decision; as published for DMC tasks, 1 elsewhere.
+        evaluate_every: decisions between evaluations.
+        evaluate_episodes: episodes per evaluation.
+        published: TD-MPC's published sizes instead of those for one CPU core.
+        resume: continue the run in `out` with its own settings; only steps and evaluations may change.
+    """
+    from koopax.agents.tdmpc import arm, read_config
+    from koopax.agents.tdmpc import train as train_tdmpc
+    from koopax.cli.output import agent_progress
+
+    changeable = {"steps": steps, "evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes}
+    fixed = {
+        "task": task,
+        "seed": seed,
+        "horizon": horizon,
+        "decay": decay,
+        "latent_size": latent_size,
+        "batch_size": batch_size,
+        "samples": samples,
+        "iterations": iterations,
+        "seed_decisions": seed_decisions,
+        "action_repeat": action_repeat,
+    }
+    recorded = read_config(out) if resume else arm(dynamics, published=published, **_given(fixed))
+    config = dataclasses.replace(recorded, **_given(changeable))
+    with agent_progress(f"{config.task} {config.dynamics}", config.steps) as watch:
+        result = train_tdmpc(config, out, resume=resume, watch=watch)
+    if result.interrupted:
+        errors().print(f"stopped at {result.env_steps} steps; go on with --out {out} --resume", style="yellow")
+        raise SystemExit(130)
+    results().print(f"{out}: finished", highlight=False)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @app.command(name="export-experts")

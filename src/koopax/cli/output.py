@@ -67,3 +67,32 @@ def training_progress(
             )
 
         yield watch
+
+
+@contextmanager
+def agent_progress(name: str, steps: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar for agents: environment steps and decisions, the last returns and the time left, moved by their lines."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[counts]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[returns]}"),
+    )
+    with Progress(*columns, console=errors()) as bar:
+        task = bar.add_task(name, total=steps, counts="", returns="")
+        evaluated = ""
+
+        def watch(line: dict[str, Any]) -> None:
+            nonlocal evaluated
+            counts = f"{line['env_steps']} steps ({line['decisions']} decisions)"
+            if "evaluation_return" in line:
+                evaluated = f", evaluation {line['evaluation_return']:.1f}"
+                bar.console.print(f"{name}: {counts}{evaluated}", highlight=False)
+            bar.update(
+                task, completed=line["env_steps"], counts=counts, returns=f"return {line['return']:.1f}{evaluated}"
+            )
+
+        yield watch

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from koopax._types import Array, Float, Int, PRNGKeyArray
@@ -98,7 +97,7 @@ def update(
         "model_loss": loss,
         "policy_loss": policy_value,
         "q": found.q,
-        "gradient_norm": optax.global_norm(gradients),
+        "gradient_norm": optax.tree.norm(gradients),
     }
     return new, found.errors, metrics
 
@@ -122,14 +121,15 @@ def make_planner(config: TDMPCConfig) -> MPPI:
 class Mode(NamedTuple):
     """How to plan now: where the schedules stand, and whether to explore."""
 
-    horizon: Array | np.ndarray
-    min_std: Array | np.ndarray
-    explore: Array | np.ndarray
+    horizon: Int[Array, ""]
+    min_std: Float[Array, ""]
+    explore: Array
 
 
 def mode_at(config: TDMPCConfig, decisions: int, *, explore: bool) -> Mode:
     """The mode after that many decisions."""
-    return Mode(np.int32(config.plan_length(decisions)), np.float32(config.std_bound(decisions)), np.bool_(explore))  # type: ignore[arg-type]
+    length, std = jnp.int32(config.plan_length(decisions)), jnp.float32(config.std_bound(decisions))
+    return Mode(length, std, jnp.bool_(explore))
 
 
 @functools.partial(jax.jit, static_argnames="config")

@@ -163,3 +163,15 @@ PUBLISHED: Mapping[str, Any] = {
     "steps": 500_000,
     "evaluate_episodes": 10,
 }
+
+# What each arm of the comparison looks ahead, and how its losses weigh later steps; other cores are like mlp.
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    "mlp": {"horizon": 5, "decay": 0.5},
+    "koopman": {"horizon": 20, "decay": 0.9},
+}
+
+
+def arm(dynamics: str, *, published: bool = False, **changes: Any) -> TDMPCConfig:
+    """The config of an arm, with these changes; with `published` sizes or those for one CPU core."""
+    settings = {**(PUBLISHED if published else {}), **ARMS.get(dynamics, ARMS["mlp"]), **changes}
+    return TDMPCConfig(dynamics=dynamics, **settings)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.agents.tdmpc.config import LOSS_TERMS, TDMPCConfig
-from koopax.agents.tdmpc.networks import Critics, Network, Targets, WorldModel, act, evaluate_critics
+from koopax.agents.tdmpc.networks import Critics, Network, Targets, WorldModel, act, evaluate_critics, predict_reward
 
 
 class Windows(NamedTuple):
@@ -84,7 +84,7 @@ def model_loss(
 
     goals = jax.lax.stop_gradient(targets.encoder(batch.observations[1:]))
     consistency = jnp.mean((latents[1:] - goals) ** 2, axis=-1)
-    reward = (model.reward(latents[:-1], batch.actions)[..., 0] - batch.rewards) ** 2
+    reward = (predict_reward(model, latents[:-1], batch.actions) - batch.rewards) ** 2
 
     reached = jax.lax.stop_gradient(model.encoder(batch.observations[steps + 1]))
     next_q = evaluate_critics(targets.critics, reached, act(policy, reached, config.policy_std, key=key))

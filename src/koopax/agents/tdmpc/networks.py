@@ -34,12 +34,24 @@ class Dense(eqx.Module):
         return x @ self.weight + self.bias
 
 
+class NormTanh(eqx.Module):
+    """tanh of every example scaled by its own mean and variance, then by what is learned."""
+
+    scale: Float[Array, " width"]
+    offset: Float[Array, " width"]
+
+    def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
+        """LayerNorm and tanh."""
+        centred = x - jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean(centred**2, axis=-1, keepdims=True)
+        return jnp.tanh(centred * jax.lax.rsqrt(variance + NORM_EPSILON) * self.scale + self.offset)
+
+
 class Network(eqx.Module):
     """Linear layers with ELU between them; with `normalised`, LayerNorm and tanh follow the first one instead."""
 
     layers: tuple[Dense, ...]
-    scale: Float[Array, " width"] | None
-    offset: Float[Array, " width"] | None
+    norm: NormTanh | None
 
     def __init__(
         self, sizes: tuple[int, ...], *, normalised: bool = False, zero_output: bool = False, key: PRNGKeyArray
@@ -52,21 +64,14 @@ class Network(eqx.Module):
                 zip(sizes[:-1], sizes[1:], jax.random.split(key, last + 1), strict=True)
             )
         )
-        self.scale = jnp.ones(sizes[1]) if normalised else None
-        self.offset = jnp.zeros(sizes[1]) if normalised else None
+        self.norm = NormTanh(jnp.ones(sizes[1]), jnp.zeros(sizes[1])) if normalised else None
 
-    def __call__(self, *inputs: Float[Array, "*batch _"]) -> Float[Array, "*batch outputs"]:
-        """The output for the inputs, joined."""
-        x = jnp.concatenate(inputs, axis=-1) if len(inputs) > 1 else inputs[0]
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        """The network's output."""
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x)
-            x = self._normalise(x) if i == 0 and self.scale is not None else jax.nn.elu(x)
+            x = self.norm(x) if i == 0 and self.norm is not None else jax.nn.elu(x)
         return self.layers[-1](x)
-
-    def _normalise(self, x: Array) -> Array:
-        centred = x - jnp.mean(x, axis=-1, keepdims=True)
-        variance = jnp.mean(centred**2, axis=-1, keepdims=True)
-        return jnp.tanh(centred * jax.lax.rsqrt(variance + NORM_EPSILON) * self.scale + self.offset)
 
 
 Critics = tuple[Network, Network]
@@ -117,6 +122,13 @@ def act(
     mean = jnp.tanh(policy(latents))
     noise = jnp.clip(std * jax.random.normal(key, mean.shape), -NOISE_LIMIT, NOISE_LIMIT)
     return jnp.clip(mean + noise, -1, 1)
+
+
+def predict_reward(
+    model: WorldModel, latents: Float[Array, "*batch latent"], actions: Float[Array, "*batch action"]
+) -> Float[Array, "*batch"]:
+    """R(x, a)."""
+    return model.reward(jnp.concatenate([latents, actions], axis=-1))[..., 0]
 
 
 def evaluate_critics(

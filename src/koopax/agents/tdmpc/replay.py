@@ -45,7 +45,7 @@ class Replay:
         return min(self.inserted, self.capacity)
 
     def add(self, observations: np.ndarray, actions: np.ndarray, rewards: np.ndarray, terminated: bool) -> None:
-        """Insert an episode; observations have one row more than actions. Its rows get the largest priority there is."""
+        """Insert an episode, with the largest priority there is; observations have one row more than actions."""
         length = len(rewards)
         if length + 1 > self.capacity:
             raise KoopaxError(
@@ -91,7 +91,7 @@ class Replay:
             rewards=store["rewards"][taken],
             continues=store["continues"][taken],
             inside=(step[:, :-1] < ahead).astype(np.float32),
-            weights=weights,
+            weights=weights,  # type: ignore[arg-type]  (the compiled update takes NumPy arrays over)
         )
 
     def set_priorities(self, rows: np.ndarray, errors: np.ndarray) -> None:

@@ -86,8 +86,8 @@ def train(config: TDMPCConfig, out: Path, *, resume: bool = False, watch: Watch 
     the config must be the recorded one (`read_config(out)`), except for the fields in `CHANGEABLE`.
 
     A line of `metrics.jsonl` stands for an episode: `decisions` and `env_steps` so far, `episode`, `updates`,
-    wall-clock `seconds`, the training `return` and `length` (with exploration), where the schedules stand, the losses of
-    the last updates, and `evaluation_returns` and their mean where an evaluation followed. `watch` sees each line.
+    wall-clock `seconds`, the training `return` and `length` (with exploration), where the schedules stand, the losses
+    of the last updates, and `evaluation_returns` and their mean where an evaluation followed. `watch` sees each line.
     """
     out = Path(out)
     run = _resume(config, out, watch) if resume else _start(config, out, watch)
