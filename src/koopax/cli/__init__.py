@@ -7,7 +7,7 @@ import warnings
 import tyro
 
 from koopax._errors import KoopaxError, KoopaxWarning
-from koopax.cli import agents, bench, data, models
+from koopax.cli import agents, bench, data, models, report
 from koopax.cli.demo import demo
 from koopax.cli.output import errors
 from koopax.cli.plan import plan
@@ -25,6 +25,8 @@ def build() -> tyro.extras.SubcommandApp:
     app.command(models.evaluate)
     app.command(models.spectrum)
     app.command(plan)
+    app.command(report.report)
+    app.command(report.video)
     app.command(reproduce)
     app.command(bench.app, name="bench", help="Measure speed on this machine.")
     app.command(agents.app, name="agent", help="Train agents.")

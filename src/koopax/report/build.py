@@ -1,0 +1,70 @@
+"""A report on any set of runs: read, measure, describe, write."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from koopax import _provenance
+from koopax.data.atomic import new_file
+from koopax.report import agents, models
+from koopax.report.groups import by_data, flat
+from koopax.report.models import Effort
+from koopax.report.page import page
+from koopax.report.reading import reading
+from koopax.report.runs import AgentRun, ModelRun, Problem, Runs, read_runs
+from koopax.report.video import SERIES
+
+
+def write_report(
+    folders: Sequence[Path],
+    out: Path,
+    *,
+    effort: Effort = Effort(),  # noqa: B008  (frozen)
+    watch: Callable[[str], None] | None = None,
+) -> list[Problem]:
+    """Write one self-contained page on these runs; returns what could not be shown, which the page tells too.
+
+    Args:
+        folders: run folders of models and agents, or folders of such.
+        out: the .html file.
+        effort: how much to compute.
+        watch: called with what is being done.
+    """
+    runs = read_runs(folders)
+    document = describe(runs, effort, watch or (lambda message: None))
+    text = page(document)
+    with new_file(out, overwrite=True) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return runs.problems
+
+
+def describe(runs: Runs, effort: Effort, watch: Callable[[str], None]) -> dict[str, Any]:
+    """All that the page shows, as plain JSON."""
+    document: dict[str, Any] = {
+        "data": [models.describe(data, effort, runs.problems, watch) for data in by_data(runs.models)],
+        "agents": agents.describe(runs.agents),
+        "runs": [_settings(run) for run in (*runs.models, *runs.agents)],
+        "colours": SERIES,
+    }
+    names = [data["name"] for data in document["data"]] + [task["task"] for task in document["agents"]]
+    count = len(document["runs"])
+    return document | {
+        "title": names if len(names) < 3 else [f"{len(names)} systems"],
+        "subtitle": f"{count} run{'s' if count > 1 else ''} · {datetime.now(UTC):%d %B %Y} · "
+        f"koopax {_provenance.versions().get('koopax', '')}",
+        "problems": [{"run": problem.run, "message": problem.message} for problem in runs.problems],
+        "reading": reading(document),
+    }
+
+
+def _settings(run: ModelRun | AgentRun) -> dict[str, Any]:
+    """A run's settings and where its numbers come from."""
+    origin = ("versions", "commit", "machine")
+    commit = {} if run.document.get("commit") is None else {"commit": run.document["commit"][:12]}
+    return {
+        "folder": str(run.folder),
+        "name": run.name,
+        "settings": flat({k: v for k, v in run.document.items() if k not in (*origin, "format")}),
+        "provenance": flat({k: run.document[k] for k in ("versions", "machine") if k in run.document}) | commit,
+    }

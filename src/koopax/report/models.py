@@ -1,0 +1,264 @@
+"""What the page shows of the models trained on one set of data, as plain JSON."""
+
+import base64
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from koopax._errors import KoopaxError, KoopaxWarning
+from koopax.data.episodes import Episodes
+from koopax.data.inspection import summarise
+from koopax.evaluation.gradients import gradient_profile
+from koopax.evaluation.spectrum import SpectrumAnalysis, analyse_spectrum
+from koopax.models.dynamics import DynamicsModel
+from koopax.report.groups import DataGroup, Group
+from koopax.report.intervals import interval
+from koopax.report.numbers import band, number, numbers, thinned
+from koopax.report.predictions import Errors, Predictions, TestWindows, baseline_errors, choose_windows, errors, predict
+from koopax.report.runs import ModelRun, Problem
+from koopax.report.video import Rendering, panels
+from koopax.training.tasks import splits
+
+QUANTITIES = ("state", "state_raw", "reward", "reward_raw")
+POINTS = 400
+"""Points of a training curve."""
+PANELS = 3
+"""Models in a video, besides the true motion."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a report computes and shows."""
+
+    horizon: int = 100
+    """Steps to predict."""
+    windows: int = 500
+    """Test windows."""
+    trajectories: int = 8
+    """Windows whose trajectories are shown."""
+    videos: bool = True
+    """Whether to render videos."""
+
+
+Watch = Callable[[str], None]
+
+
+def describe(data: DataGroup, effort: Effort, problems: list[Problem], watch: Watch) -> dict[str, Any]:
+    """Everything the page shows of one set of data; what fails is added to `problems`."""
+    document: dict[str, Any] = {"name": data.name, "models": [_training(group) for group in data.groups]}
+    test = _test_episodes(data, document, problems, watch)
+    shown, rendering = [], None
+    if test is not None:
+        windows = choose_windows(test, horizon=effort.horizon, count=effort.windows)
+        shown = _predictions(data, windows, document, problems, watch)
+        if shown:
+            document |= _windows(windows, shown, effort)
+            rendering = _start_video(windows, shown, document, effort)
+        _gradients(data, windows, document, watch)
+    _spectra(data, test, document, watch)
+    if rendering is not None:
+        _finish_video(rendering, document, watch)
+    return document
+
+
+def _training(group: Group[ModelRun]) -> dict[str, Any]:
+    """A group's name, size and training curves."""
+    first = group.runs[0].document
+    return {
+        "label": group.label,
+        "core": first["model"]["core"],
+        "parameters": first.get("parameters"),
+        "seeds": [run.seed for run in group.runs],
+        "steps": max(run.document.get("outcome", {}).get("step", 0) for run in group.runs),
+        "seconds": max(run.document.get("outcome", {}).get("seconds", 0.0) for run in group.runs),
+        "training": [_curves(run) for run in group.runs],
+    }
+
+
+def _curves(run: ModelRun) -> dict[str, Any]:
+    curves: dict[str, Any] = {}
+    for name in ("state", "reward", "validation_state", "validation_reward"):
+        lines = [line for line in run.metrics if {name, "step", "seconds"} <= set(line)]
+        chosen = [lines[i] for i in thinned(len(lines), POINTS)]
+        if chosen:
+            curves[name] = {
+                "step": [line["step"] for line in chosen],
+                "seconds": numbers([line["seconds"] for line in chosen], 5),
+                "value": numbers([line[name] for line in chosen]),
+            }
+    return {"seed": run.seed, "curves": curves}
+
+
+def _test_episodes(data: DataGroup, document: dict[str, Any], problems: list[Problem], watch: Watch) -> Episodes | None:
+    run = data.groups[0].runs[0]
+    if run.task is None:
+        return None
+    watch(f"loading {data.name}")
+    try:
+        episodes = splits(run.task)
+    except KoopaxError as error:
+        problems.append(Problem(data.name, f"The data can't be read, so nothing is predicted: {error}"))
+        return None
+    document["summary"] = summarise(episodes.train) | {
+        "test_episodes": episodes.test.num_episodes,
+        "validation_episodes": episodes.validation.num_episodes,
+        "all_returns": numbers(episodes.train.returns[thinned(episodes.train.num_episodes, 2000)], 5),
+    }
+    return episodes.test
+
+
+def _predictions(
+    data: DataGroup, windows: TestWindows, document: dict[str, Any], problems: list[Problem], watch: Watch
+) -> list[tuple[int, Predictions]]:
+    """Add the errors of every group; returns the first run's predictions, with the number of the group."""
+    shown = []
+    for number_, group in enumerate(data.groups):
+        found: list[Errors] = []
+        for run in group.runs:
+            if run.model is None:
+                continue
+            sizes = run.model.config.state_size, run.model.config.action_size
+            if sizes != (windows.episodes.state_size, windows.episodes.action_size):
+                problems.append(Problem(str(run.folder), f"Its model has sizes {sizes}, which its data has not."))
+                continue
+            watch(f"predicting with {group.label}, seed {run.seed}")
+            predicted = predict(run.model, windows.values)
+            found.append(errors(run.model, predicted, windows.values))
+            if len(found) == 1:
+                shown.append((number_, predicted))
+                if "baselines" not in document:
+                    document["baselines"] = {
+                        name: {quantity: numbers(getattr(of, quantity).mean(0)) for quantity in QUANTITIES}
+                        for name, of in baseline_errors(run.model, windows.values).items()
+                    }
+        if found:
+            document["models"][number_] |= _error_document(found, windows)
+    return shown
+
+
+def _error_document(found: list[Errors], windows: TestWindows) -> dict[str, Any]:
+    """Means over windows, with intervals over seeds where there are several, else over test episodes."""
+    several = len(found) > 1
+
+    def of(values: list[np.ndarray]) -> dict[str, Any]:
+        return band(
+            interval(np.stack([v.mean(0) for v in values])) if several else interval(values[0], windows.episode)
+        )
+
+    return {
+        "error": {quantity: of([getattr(errors, quantity) for errors in found]) for quantity in QUANTITIES},
+        "overall": {
+            quantity: of([getattr(errors, quantity).mean(1, keepdims=True) for errors in found])
+            for quantity in QUANTITIES
+        },
+        "per_dimension": of([errors.per_dimension for errors in found]),
+        "interval_over": "seeds" if several else "test episodes",
+        "nonfinite": sum(int((~np.isfinite(errors.state).all(1)).sum()) for errors in found),
+        "predicted": sum(len(errors.state) for errors in found),
+    }
+
+
+def _windows(windows: TestWindows, shown: list[tuple[int, Predictions]], effort: Effort) -> dict[str, Any]:
+    """The trajectories of the first few windows: true, and as predicted by the first run of each group."""
+    values, metadata = windows.values, windows.episodes.metadata
+    count = min(effort.trajectories, windows.fixed.num_windows)
+    names = metadata.state_names or [f"state {i}" for i in range(windows.episodes.state_size)]
+
+    def by_dimension(start: Any, states: Any, rewards: Any) -> list[Any]:
+        columns = np.concatenate([start, states], axis=1).transpose(0, 2, 1)
+        return [[*numbers(columns[window]), numbers(rewards[window])] for window in range(count)]
+
+    start = np.asarray(values.states[:count, :1])
+    return {
+        "horizon": windows.fixed.horizon,
+        "windows": windows.fixed.num_windows,
+        "trajectories": {
+            "names": [*names, "reward"],
+            "units": [metadata.units.get(name, "") for name in [*names, "reward"]],
+            "windows": [
+                f"episode {windows.episode[i] + 1}, steps {windows.first_step[i]} to "
+                f"{windows.first_step[i] + windows.fixed.horizon}"
+                for i in range(count)
+            ],
+            "true": by_dimension(start, values.states[:count, 1:], values.rewards[:count]),
+            "predicted": {
+                number_: by_dimension(start, predicted.states[:count], predicted.rewards[:count])
+                for number_, predicted in shown
+            },
+        },
+    }
+
+
+def _start_video(
+    windows: TestWindows, shown: list[tuple[int, Predictions]], document: dict[str, Any], effort: Effort
+) -> Rendering | None:
+    if not effort.videos:
+        document["video_note"] = "Videos were left out on request."
+        return None
+    labelled = [(document["models"][i]["label"], predicted.states) for i, predicted in shown[:PANELS]]
+    try:
+        return Rendering(windows.episodes.metadata.environment, panels(windows.values, 0, labelled))
+    except (KoopaxError, OSError) as error:
+        document["video_note"] = f"No video: {error}"
+        return None
+
+
+def _finish_video(rendering: Rendering, document: dict[str, Any], watch: Watch) -> None:
+    watch("finishing the video")
+    try:
+        document["video"] = base64.b64encode(rendering.result()).decode()
+    except KoopaxError as error:
+        document["video_note"] = f"No video: {error}"
+
+
+def _gradients(data: DataGroup, windows: TestWindows, document: dict[str, Any], watch: Watch) -> None:
+    """Gradient profiles along the first window, one run per group."""
+    for number_, group in enumerate(data.groups):
+        run = next((run for run in group.runs if run.model is not None), None)
+        if run is None or run.model is None or "error" not in document["models"][number_]:
+            continue
+        watch(f"following gradients through {group.label}")
+        model = run.model
+        actions = model.normaliser.normalise_action(jnp.asarray(windows.values.actions[0]))
+        profile = gradient_profile(model.core, model.encode(jnp.asarray(windows.values.states[0, 0])), actions)
+        last = profile.inputs[-1] / profile.at_loss[-1]
+        document["models"][number_]["gradient"] = {"start": numbers(profile.transfer), "actions": numbers(last)}
+
+
+def _spectra(data: DataGroup, test: Episodes | None, document: dict[str, Any], watch: Watch) -> None:
+    """Eigenvalues before and after training, one run per group with a Koopman core."""
+    for number_, group in enumerate(data.groups):
+        run = next((run for run in group.runs if run.model is not None), None)
+        if run is None or run.model is None or run.model.config.core != "koopman":
+            continue
+        watch(f"reading the spectrum of {group.label}")
+        usable = "error" in document["models"][number_]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KoopaxWarning)  # the page counts the aliased modes
+            after = analyse_spectrum(run.model, test if usable else None)
+            before = analyse_spectrum(_initial(run.model, run.seed))
+        document["models"][number_]["spectrum"] = _spectrum(before, after)
+
+
+def _initial(model: DynamicsModel, seed: int) -> DynamicsModel:
+    """The model as it was before its first step."""
+    return DynamicsModel(model.config, model.normaliser, key=jax.random.key(seed))
+
+
+def _spectrum(before: SpectrumAnalysis, after: SpectrumAnalysis) -> dict[str, Any]:
+    return {
+        "before": {"real": numbers(np.real(before.discrete)), "imag": numbers(np.imag(before.discrete))},
+        "after": {"real": numbers(np.real(after.discrete)), "imag": numbers(np.imag(after.discrete))},
+        "half_life": numbers(after.half_life),
+        "period": numbers(after.period),
+        "half_life_before": numbers(before.half_life),
+        "period_before": numbers(before.period),
+        "importance": None if after.importance is None else numbers(after.importance, 3),
+        "aliased": after.aliased.tolist(),
+        "margin": number(after.stability_margin),
+    }

@@ -1,0 +1,57 @@
+"""The page: one HTML file that asks nobody for anything."""
+
+import html
+import json
+import re
+from importlib import resources
+from typing import Any
+
+from koopax._errors import KoopaxError
+
+LIMIT = 8_000_000
+"""Bytes of a page, videos included."""
+
+
+def page(document: dict[str, Any]) -> str:
+    """The document as a self-contained page; where it would be too large, videos are left out, the last one first."""
+    parts = {
+        "title": html.escape(" and ".join(document["title"])),
+        "heading": " and ".join(f'<span class="title-part">{html.escape(part)}</span>' for part in document["title"]),
+        "subtitle": html.escape(document["subtitle"]),
+        "reading": "\n".join(f"<p>{html.escape(paragraph)}</p>" for paragraph in document["reading"]),
+        "style": _asset("style.css"),
+        "plotly": _plotly(),
+        "script": "\n".join(_asset(name) for name in ("elements.js", "charts.js", "sections.js")),
+    }
+    empty = _fill(_asset("page.html"), parts | {"data": ""})
+    room = LIMIT - len(empty.encode())
+    while len((data := _embedded(document)).encode()) > room:
+        videos = [one for one in document["data"] if "video" in one]
+        if not videos:
+            raise KoopaxError(f"the page would be larger than {LIMIT / 1e6:.0f} MB: report on fewer runs at once.")
+        del videos[-1]["video"]
+        videos[-1]["video_note"] = f"The video was left out, to keep the page below {LIMIT / 1e6:.0f} MB."
+    return _fill(_asset("page.html"), parts | {"data": data})
+
+
+def _fill(template: str, parts: dict[str, str]) -> str:
+    """Replace every {{name}} once; what is filled in is not searched again."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _embedded(document: dict[str, Any]) -> str:
+    """JSON that can stand in a script element, whatever strings are in it."""
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _asset(name: str) -> str:
+    return (resources.files("koopax.report") / "page" / name).read_text()
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise KoopaxError("the report needs plotly, which is not installed: pip install 'koopax[report]'.") from error
+    return get_plotlyjs()

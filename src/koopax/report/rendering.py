@@ -1,0 +1,162 @@
+"""Renders a video in a process of its own: `python -m koopax.report.rendering JOB.npz VIDEO.mp4`.
+
+MuJoCo chooses how to draw when it is imported, and a graphics driver that fails can end its process: neither should
+concern whoever asks for a video. This module imports no JAX, so it starts at once.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from koopax._errors import KoopaxError
+from koopax.envs import make
+from koopax.report.poses import joint_positions
+
+PANEL = (336, 252)
+"""Width and height of one panel; even, as H.264 wants it."""
+FRAMES_PER_SECOND = 25
+INK, PAPER = (32, 36, 42), (250, 250, 248)
+
+
+def main() -> None:
+    """Read a job and write its video; a failure is one line on standard error and exit code 1."""
+    try:
+        with np.load(sys.argv[1]) as job:
+            render(job, Path(sys.argv[2]))
+    except KoopaxError as error:
+        sys.exit(str(error))
+    except Exception as error:  # whatever a driver or an encoder comes up with
+        sys.exit(f"rendering failed ({type(error).__name__}: {error})")
+
+
+def render(job: Any, path: Path) -> None:
+    """Write the MP4 of a job: `environment`, `labels` [P], `colours` [P, 3] and `states` [P, T + 1, S]."""
+    import imageio_ffmpeg
+
+    env = make(str(job["environment"]))
+    rate = min(FRAMES_PER_SECOND, round(1 / env.unwrapped.dt))
+    columns = min(2, len(job["labels"]))
+    size = (PANEL[0] * columns, PANEL[1] * math.ceil(len(job["labels"]) / columns))
+    writer = imageio_ffmpeg.write_frames(
+        str(path),
+        size,
+        fps=rate,
+        codec="libx264",
+        pix_fmt_out="yuv420p",
+        macro_block_size=2,
+        quality=None,  # type: ignore[arg-type]  # CRF decides
+        output_params=["-crf", "27", "-preset", "slow", "-movflags", "+faststart", "-an"],
+    )
+    writer.send(None)
+    try:
+        for frame in frames(env, job, columns, slow=1 / (rate * env.unwrapped.dt)):
+            writer.send(np.ascontiguousarray(frame))
+    finally:
+        writer.close()
+
+
+def frames(env: Any, job: Any, columns: int, *, slow: float) -> Iterator[np.ndarray]:
+    """One picture per state, all panels in it."""
+    import mujoco as mujoco_  # its stubs lack some names
+
+    mujoco: Any = mujoco_
+
+    model = env.unwrapped.model
+    _soften(model)
+    data = mujoco.MjData(model)
+    renderer = mujoco.Renderer(model, height=PANEL[1], width=PANEL[0])
+    all_positions = [joint_positions(env, states) for states in job["states"]]
+    camera = _camera(mujoco, model, data, all_positions[0])
+    last = len(all_positions[0]) - 1
+    rows = math.ceil(len(all_positions) / columns)
+    for step in range(last + 1):
+        picture = Image.new("RGB", (PANEL[0] * columns, PANEL[1] * rows), PAPER)
+        for number, positions in enumerate(all_positions):
+            panel = _panel(mujoco, model, data, renderer, camera, positions, step, job["colours"][number])
+            _write(panel, str(job["labels"][number]), step, last, env.unwrapped.dt, slow, first=number == 0)
+            picture.paste(panel, (PANEL[0] * (number % columns), PANEL[1] * (number // columns)))
+        yield np.asarray(picture)
+    renderer.close()
+
+
+def _camera(mujoco: Any, model: Any, data: Any, positions: np.ndarray) -> Any:
+    """A camera beside the body, near enough to fill the panel and far enough to hold it at all of these positions."""
+    low, high = np.full(3, np.inf), np.full(3, -np.inf)
+    moving = model.geom_bodyid > 0
+    for position in positions[::5]:
+        _pose(mujoco, model, data, position)
+        around = data.geom_xpos[moving] - [*data.xpos[1][:2], 0]
+        low = np.minimum(low, (around - model.geom_rbound[moving, None]).min(0))
+        high = np.maximum(high, (around + model.geom_rbound[moving, None]).max(0))
+    camera = mujoco.MjvCamera()
+    camera.azimuth, camera.elevation = 90, -10
+    camera.lookat[2] = (low[2] + high[2]) / 2
+    half_view = math.tan(math.radians(model.vis.global_.fovy / 2))
+    tall, wide = high[2] - low[2], 2 * max(high[0], -low[0])
+    camera.distance = 1.2 * max(tall, wide * PANEL[1] / PANEL[0]) / (2 * half_view)
+    return camera
+
+
+def _pose(mujoco: Any, model: Any, data: Any, position: np.ndarray) -> None:
+    data.qpos[:] = position
+    mujoco.mj_normalizeQuat(model, data.qpos)
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    mujoco.mj_camlight(model, data)
+
+
+def _panel(mujoco: Any, model: Any, data: Any, renderer: Any, camera: Any, positions: Any, step: int, colour: Any):
+    if not np.isfinite(positions[: step + 1]).all() or np.abs(positions[step]).max() > 1e6:
+        panel = Image.new("RGB", PANEL, PAPER)
+        ImageDraw.Draw(panel).text(
+            (PANEL[0] / 2, PANEL[1] / 2), "left the finite numbers", INK, font=_font(15), anchor="mm"
+        )
+        return panel
+    _pose(mujoco, model, data, positions[step])
+    model.geom_rgba[model.geom_bodyid > 0, :3] = np.asarray(colour) / 255
+    camera.lookat[:2] = data.xpos[1][:2]  # along with the body, but not up and down with it: jumps should be seen
+    renderer.update_scene(data, camera)
+    for flag in (mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_SHADOW):
+        renderer.scene.flags[flag] = 0
+    return Image.fromarray(renderer.render())
+
+
+def _write(panel: Image.Image, label: str, step: int, last: int, dt: float, slow: float, *, first: bool) -> None:
+    """Burn the label and the step in; the pace of the film stands in the first panel only."""
+    draw = ImageDraw.Draw(panel, "RGBA")
+    draw.rectangle((0, 0, PANEL[0], 26), fill=(*PAPER, 225))
+    draw.text((9, 13), label, INK, font=_font(15), anchor="lm")
+    draw.text((PANEL[0] - 9, 13), f"step {step:>3} / {last}", INK, font=_font(13), anchor="rm")
+    if first:
+        pace = f"{step * dt:.2f} s" + (f", slowed down {slow:.2g} times" if slow > 1.05 else "")
+        draw.text((9, PANEL[1] - 12), pace, INK, font=_font(12), anchor="lm")
+    draw.rectangle((0, 0, PANEL[0] - 1, PANEL[1] - 1), outline=(*PAPER, 255))
+
+
+def _font(size: int) -> Any:
+    return ImageFont.load_default(size)
+
+
+def _soften(model: Any) -> None:
+    """A pale ground and sky, so that the body stands out and the file stays small; nothing that costs time."""
+    model.vis.quality.offsamples = 4
+    model.vis.quality.shadowsize = 0
+    model.vis.headlight.ambient[:] = 0.45
+    model.geom_matid[model.geom_bodyid > 0] = -1
+    if model.ntexdata:
+        model.tex_data[:] = 205 + (model.tex_data.astype(np.float64) * (40 / 255)).astype(np.uint8)
+    if model.nmat:
+        model.mat_reflectance[:] = 0
+        model.mat_rgba[:] = (1, 1, 1, 1)
+
+
+if __name__ == "__main__":
+    if sys.platform == "linux":
+        os.environ.setdefault("MUJOCO_GL", "egl")
+    main()

@@ -1,0 +1,101 @@
+"""Videos of true and predicted motion side by side, rendered by another process; see `koopax.report.rendering`."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from koopax._errors import KoopaxError
+from koopax._plots import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from koopax.data.atomic import new_file
+from koopax.data.windows import Windows
+from koopax.report.predictions import choose_windows, predict
+from koopax.training.tasks import model_and_test_episodes
+
+SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+"""Colours of models, in charts and videos alike."""
+TRUE_COLOUR = "#646a73"
+LIMIT = 180.0
+"""Seconds that a video may take."""
+
+
+class Panel(NamedTuple):
+    """One of the motions of a video."""
+
+    label: str
+    colour: str
+    """As #rrggbb."""
+    states: np.ndarray
+    """Observations that follow each other [T + 1, S]."""
+
+
+class Rendering:
+    """A video that is being made."""
+
+    def __init__(self, environment: str | None, panels: Sequence[Panel]) -> None:
+        if environment is None:
+            raise KoopaxError("the data does not name its environment: videos are made of MuJoCo's only.")
+        self._folder = tempfile.TemporaryDirectory(prefix="koopax-video-")
+        self._path = Path(self._folder.name) / "video.mp4"
+        job = self._path.with_name("job.npz")
+        np.savez(
+            job,
+            environment=environment,
+            labels=np.array([panel.label for panel in panels]),
+            colours=np.array([[int(panel.colour[i : i + 2], 16) for i in (1, 3, 5)] for panel in panels]),
+            states=np.stack([panel.states for panel in panels]),
+        )
+        command = [sys.executable, "-m", "koopax.report.rendering", str(job), str(self._path)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def result(self) -> bytes:
+        """The MP4, once it is there; raises with the reason if there is none."""
+        with self._folder:
+            try:
+                _, messages = self._process.communicate(timeout=LIMIT)
+            except subprocess.TimeoutExpired as error:
+                self._process.kill()
+                self._process.communicate()
+                raise KoopaxError(f"the video took more than {LIMIT:.0f} seconds, so there is none.") from error
+            if self._process.returncode or not self._path.is_file():
+                lines = messages.strip().splitlines() or [f"exit code {self._process.returncode}"]
+                raise KoopaxError(f"there is no video: {lines[-1]}")
+            return self._path.read_bytes()
+
+
+def panels(windows: Windows, window: int, predicted: Sequence[tuple[str, np.ndarray]]) -> list[Panel]:
+    """The true motion in a window, and what models of these labels predict for its states [window, time, state]."""
+    true = np.asarray(windows.states[window])
+    shown = [Panel("true motion", TRUE_COLOUR, true)]
+    for number, (label, states) in enumerate(predicted):
+        motion = np.concatenate([true[:1], states[window]])
+        shown.append(Panel(f"{label}, predicted", SERIES[number % len(SERIES)], motion))
+    return shown
+
+
+def write_video(run: Path, out: Path, *, window: int = 0, horizon: int = 100, source: str | None = None) -> None:
+    """Write the MP4 of one test window of a run: what happened, and what its model predicts from the first state on.
+
+    Args:
+        run: a run folder, or a model file with a `source`.
+        out: the .mp4 file.
+        window: which of the fixed test windows, as numbered in the report (from 0 here).
+        horizon: steps.
+        source: another dataset than the run's own.
+    """
+    if window < 0:
+        raise KoopaxError(f"window is {window}: windows are numbered from 0.")
+    model, episodes = model_and_test_episodes(run, source)
+    chosen = choose_windows(episodes, horizon=horizon, count=max(500, window + 1))
+    if window >= chosen.fixed.num_windows:
+        raise KoopaxError(f"window is {window}, but there are {chosen.fixed.num_windows} of {horizon} steps.")
+    one = jax.tree.map(lambda part: part[window : window + 1], chosen.values)
+    shown = panels(one, 0, [(model.config.core, predict(model, one).states)])
+    video = Rendering(episodes.metadata.environment, shown).result()
+    with new_file(out, overwrite=True) as temporary:
+        temporary.write_bytes(video)
