@@ -27,6 +27,7 @@ def build() -> tyro.extras.SubcommandApp:
     app.command(plan)
     app.command(report.report)
     app.command(report.video)
+    app.command(report.aggregate)
     app.command(reproduce)
     app.command(bench.app, name="bench", help="Measure speed on this machine.")
     app.command(agents.app, name="agent", help="Train agents.")

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from koopax.cli.output import errors, results, training_progress
+from koopax.cli.report import write as write_report
 from koopax.training.config import TrainConfig
 
 DATASET = "koopax/halfcheetah/expert-v0"
 
 
 def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0, horizon: int = 100) -> None:
-    """Collect a small HalfCheetah set, train Koopman and MLP side by side, and compare their predictions.
+    """Collect a small HalfCheetah set, train Koopman and MLP side by side, compare them, and write a report.
 
     Args:
         out: folder of the two runs; runs that are there already are not trained again.
@@ -60,4 +61,7 @@ def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0
         found.append(prediction_error(run.model, splits(task).test, horizon=horizon, windows=2_000))
     console.rule(f"{len(tasks) + 2} · what they predict on episodes they have not seen")
     results().print(error_table(found))
-    console.print(f"look further with: koopax spectrum {folders['koopman']}", soft_wrap=True)
+    console.rule(f"{len(tasks) + 3} · the report")
+    page = place / "report.html"
+    write_report(list(folders.values()), page, horizon=horizon)
+    results().print(f"open in a browser: {page.resolve()}", soft_wrap=True, highlight=False)

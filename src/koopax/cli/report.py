@@ -1,10 +1,12 @@
-"""koopax report, video."""
+"""koopax report, video, aggregate."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tyro.conf import Positional
 
-from koopax.cli.output import errors, results
+from koopax.cli.output import errors, print_json, results
 
 
 def report(
@@ -24,17 +26,18 @@ def report(
         windows: test windows, fixed and the same for every model.
         videos: render true and predicted motion, where the data is MuJoCo's.
     """
+    write(runs, out, horizon=horizon, windows=windows, videos=videos)
+    results().print(str(out), soft_wrap=True, highlight=False)
+
+
+def write(runs: Sequence[Path], out: Path, **effort: Any) -> None:
+    """Write a report and tell on standard error how it goes and what could not be shown."""
     from koopax.report.build import write_report
     from koopax.report.models import Effort
 
-    console = errors()
-    with console.status("reading the runs") as status:
-        problems = write_report(
-            runs, out, effort=Effort(horizon=horizon, windows=windows, videos=videos), watch=status.update
-        )
-    for problem in problems:
-        console.print(f"{problem.run}: {problem.message}", style="yellow", soft_wrap=True, highlight=False)
-    results().print(str(out), soft_wrap=True, highlight=False)
+    with errors().status("reading the runs") as status:
+        problems = write_report(runs, out, effort=Effort(**effort), watch=status.update)
+    _tell(problems)
 
 
 def video(
@@ -60,3 +63,41 @@ def video(
     with errors().status("rendering"):
         write_video(run, path, window=window, horizon=horizon, source=source)
     results().print(str(path), soft_wrap=True, highlight=False)
+
+
+def aggregate(
+    runs: Positional[tuple[Path, ...]],
+    *,
+    at: float | None = None,
+    repetitions: int = 2000,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Aggregate agents over tasks and seeds: mean, interquartile mean and optimality gap with bootstrapped intervals.
+
+    Args:
+        runs: run folders of agents, or folders of such.
+        at: environment steps at which returns are compared; as far as all runs of a task have come by default.
+        repetitions: bootstrap samples.
+        seed: of the bootstrap.
+        json: print one JSON document.
+    """
+    from koopax.report.aggregates import describe, gather
+    from koopax.report.runs import read_runs
+    from koopax.report.tables import aggregate_table
+
+    found = read_runs(runs)
+    _tell(found.problems)
+    with errors().status("resampling"):
+        document = describe(gather(found.agents, at=at), seed=seed, repetitions=repetitions)
+    if json:
+        print_json(document)
+        return
+    results().print(aggregate_table(document))
+    for note in document["notes"]:
+        errors().print(note, soft_wrap=True, highlight=False)
+
+
+def _tell(problems: Sequence[Any]) -> None:
+    for problem in problems:
+        errors().print(f"{problem.run}: {problem.message}", style="yellow", soft_wrap=True, highlight=False)

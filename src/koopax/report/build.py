@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from koopax import _provenance
+from koopax._errors import KoopaxError
 from koopax.data.atomic import new_file
-from koopax.report import agents, models
+from koopax.report import agents, aggregates, models
 from koopax.report.groups import by_data, flat
 from koopax.report.models import Effort
 from koopax.report.page import page
 from koopax.report.reading import reading
-from koopax.report.runs import AgentRun, ModelRun, Problem, Runs, read_runs
+from koopax.report.runs import ORIGIN, AgentRun, ModelRun, Problem, Runs, read_runs
 from koopax.report.video import SERIES
 
 
@@ -44,6 +45,7 @@ def describe(runs: Runs, effort: Effort, watch: Callable[[str], None]) -> dict[s
     document: dict[str, Any] = {
         "data": [models.describe(data, effort, runs.problems, watch) for data in by_data(runs.models)],
         "agents": agents.describe(runs.agents),
+        "aggregates": _aggregates(runs, watch),
         "runs": [_settings(run) for run in (*runs.models, *runs.agents)],
         "colours": SERIES,
     }
@@ -58,13 +60,23 @@ def describe(runs: Runs, effort: Effort, watch: Callable[[str], None]) -> dict[s
     }
 
 
+def _aggregates(runs: Runs, watch: Callable[[str], None]) -> dict[str, Any] | None:
+    if not runs.agents:
+        return None
+    watch("aggregating the agents' returns")
+    try:
+        return aggregates.describe(aggregates.gather(runs.agents))
+    except (KoopaxError, ImportError) as error:
+        runs.problems.append(Problem("aggregates", f"There are none: {error}"))
+        return None
+
+
 def _settings(run: ModelRun | AgentRun) -> dict[str, Any]:
     """A run's settings and where its numbers come from."""
-    origin = ("versions", "commit", "machine")
     commit = {} if run.document.get("commit") is None else {"commit": run.document["commit"][:12]}
     return {
         "folder": str(run.folder),
         "name": run.name,
-        "settings": flat({k: v for k, v in run.document.items() if k not in (*origin, "format")}),
+        "settings": flat({k: v for k, v in run.document.items() if k not in (*ORIGIN, "format")}),
         "provenance": flat({k: run.document[k] for k in ("versions", "machine") if k in run.document}) | commit,
     }

@@ -15,6 +15,8 @@ from koopax.training.tasks import TrainTask, read_task
 STEPS = ("environment_steps", "env_steps", "steps", "step", "decisions")
 RETURNS = ("evaluation_return", "return_mean", "mean_return", "eval_return", "episode_return", "return")
 """What agents call the steps of the environment and the return of an evaluation, the best name first."""
+ORIGIN = ("versions", "commit", "machine")
+"""What a config.json tells of where a run was made."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,7 @@ class AgentRun:
         """The agent's name, with its dynamics where it has a choice of them."""
         settings = self.settings
         agent = settings.get("agent") or settings.get("algorithm") or ("sac" if "critic_norm" in settings else "agent")
-        parts = [str(agent), settings.get("dynamics") or settings.get("core")]
-        return " · ".join(part for part in parts if isinstance(part, str))
+        return " · ".join(str(part) for part in (agent, settings.get("dynamics")) if part)
 
     @property
     def task(self) -> str:
@@ -85,8 +86,9 @@ class AgentRun:
     @property
     def settings(self) -> dict[str, Any]:
         """The recorded settings, wherever in the document they are."""
-        nested = [self.document[name] for name in ("config", "agent_config", "train") if name in self.document]
-        return {k: v for part in (self.document, *nested) if isinstance(part, dict) for k, v in part.items()}
+        nested = self.document.get("config")
+        own = {name: value for name, value in self.document.items() if name not in ("config", *ORIGIN)}
+        return own | (nested if isinstance(nested, dict) else {})
 
 
 @dataclass(frozen=True)
@@ -170,12 +172,15 @@ def _json(path: Path) -> dict[str, Any]:
 def _curve(folder: Path) -> list[dict[str, Any]]:
     """The evaluations in the folder's JSON lines, under common names."""
     for path in sorted(folder.glob("*.jsonl")):
-        curve = []
-        for line in read_json_lines(path):
-            step = next((line[name] for name in STEPS if name in line), None)
-            value = next((line[name] for name in RETURNS if name in line), None)
-            if isinstance(step, int | float) and isinstance(value, int | float):
-                curve.append({"steps": step, "return": float(value), "seconds": line.get("seconds")})
+        lines = [line for line in read_json_lines(path) if isinstance(line, dict)]
+        # One name for the whole file: lines without an evaluation may hold the return of an exploring episode.
+        value = next((name for name in RETURNS if any(name in line for line in lines)), "")
+        step = next((name for name in STEPS if any(name in line for line in lines)), "")
+        curve = [
+            {"steps": line[step], "return": float(line[value]), "seconds": line.get("seconds")}
+            for line in lines
+            if isinstance(line.get(step), int | float) and isinstance(line.get(value), int | float)
+        ]
         if curve:
             return curve
     return []

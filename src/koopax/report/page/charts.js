@@ -301,3 +301,31 @@ function returnFigure(task, chosen) {
     layout: { hovermode: chosen.shown === "mean" ? "x unified" : "closest", xaxis: { title: "environment steps", rangemode: "tozero" }, yaxis: { title: "return" } },
   };
 }
+
+function aggregateFigure(aggregates, statistic, title) {
+  const { agents } = aggregates;
+  return {
+    data: agents.map((agent, number) => {
+      const { value, low, high } = agent[statistic];
+      const { colour, symbol } = style(number);
+      return {
+        type: "scatter", mode: "markers", x: [value], y: [agent.agent], name: agent.agent, showlegend: false,
+        marker: { size: 12, symbol, color: colour },
+        error_x: { type: "data", symmetric: false, array: [high - value], arrayminus: [value - low], color: colour, thickness: 2, width: 5 },
+        hovertemplate: `${short(value)} [${short(low)}, ${short(high)}]<extra>${agent.agent}</extra>`,
+      };
+    }),
+    layout: { xaxis: { title }, yaxis: { type: "category", range: [agents.length - 0.5, -0.5] } },
+  };
+}
+
+function profileFigure(aggregates) {
+  const x = aggregates.thresholds;
+  return {
+    data: aggregates.agents.flatMap((agent, number) => [
+      area(x, agent.profile.low, agent.profile.high, agent.agent, number),
+      line(x, agent.profile.value, agent.agent, number),
+    ]),
+    layout: { hovermode: "x unified", xaxis: { title: "score τ" }, yaxis: { title: "share of runs above τ", range: [-0.02, 1.04] } },
+  };
+}

@@ -185,6 +185,21 @@ function agentSection(task, index) {
   made.slot("return-controls").append(choice("shown", [["mean", "mean and interval"], ["seeds", "every seed"]], "mean", (value) => { chosen.shown = value; redraw(); }));
 }
 
+function aggregateSection(aggregates) {
+  const made = instance("aggregate-template");
+  document.getElementById("agent-sections").append(made.root);
+  const tasks = aggregates.tasks.map((task) => `${task.task} at ${short(task.steps)} steps, where a return of ${short(task.score_of_one)} scores 1`);
+  made.slot("text").textContent = [`Scores are returns as shares of a task's best: ${tasks.join("; ")}.`, ...aggregates.notes].join(" ");
+  const cell = ({ value, low, high }) => withInterval({ mean: [value], low: [low], high: [high] });
+  const headings = [{ text: "agent" }, { text: "mean" }, { text: "interquartile mean" }, { text: "optimality gap" }, { text: "runs", number: true }];
+  const rows = aggregates.agents.map((agent, number) =>
+    [named(agent.agent, number), cell(agent.mean), cell(agent.iqm), cell(agent.optimality_gap), String(agent.runs)]);
+  made.slot("scores").append(element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Aggregates" }, table(headings, rows)));
+  const titles = { mean: "mean", iqm: "interquartile mean", optimality_gap: "optimality gap" };
+  for (const [name, title] of Object.entries(titles)) chart(made.slot(name), title, () => aggregateFigure(aggregates, name, title));
+  chart(made.slot("profiles"), "Performance profiles", () => profileFigure(aggregates));
+}
+
 function settingsTable(onlyDiffering) {
   const { runs } = report;
   const all = [...new Set(runs.flatMap((run) => [...Object.keys(run.settings), ...Object.keys(run.provenance)]))];
@@ -234,6 +249,7 @@ function contents() {
 problemSection();
 report.data.forEach(dataSection);
 report.agents.forEach(agentSection);
+if (report.aggregates) aggregateSection(report.aggregates);
 settingsSection();
 contents();
 drawWaiting(() => { document.documentElement.dataset.ready = "true"; });
