@@ -75,6 +75,40 @@ def repeated_steps(core, start, actions, durations=None):
     return jax.lax.scan(step, begin(core, start), (actions, durations))[1]
 
 
+@every_core
+@pytest.mark.parametrize(("horizon", "stride"), [(9, 3), (8, 3), (2, 5), (4, 1)])
+def test_every_nth_latent_is_one_of_all(name, horizon, stride):
+    core, batch = small(name), 3
+    rng = np.random.default_rng(5)
+    starts, actions = jnp.asarray(rng.normal(size=(batch, LATENT))), jnp.asarray(rng.normal(size=(horizon, batch, 3)))
+    everything = batched_rollout(core, starts, actions)
+    some = eqx.filter_jit(lambda core, first: core.rollout_every(starts, actions, stride=stride, first=first))
+    for first in range(stride):
+        wanted = np.arange(first, horizon, stride)
+        close(some(core, jnp.asarray(first))[: len(wanted)], everything[wanted])
+
+
+def test_gradients_of_every_nth_latent_are_those_of_all():
+    core = small("koopman")
+    rng = np.random.default_rng(6)
+    starts, actions = jnp.asarray(rng.normal(size=(2, LATENT))), jnp.asarray(rng.normal(size=(7, 2, ACTIONS)))
+
+    def through(roll):
+        def loss(trained):
+            return jnp.sum(jnp.sin(roll(*trained)))
+
+        return jax.jit(jax.grad(loss))((eqx.filter(core, eqx.is_inexact_array), starts, actions))
+
+    def strided(parameters, starts, actions):
+        whole = eqx.combine(parameters, core)
+        return whole.rollout_every(starts, actions, stride=3, first=jnp.asarray(0))
+
+    def chosen(parameters, starts, actions):
+        return batched_rollout(eqx.combine(parameters, core), starts, actions)[jnp.arange(0, 7, 3)]
+
+    jax.tree.map(close, through(strided), through(chosen))
+
+
 def close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
 

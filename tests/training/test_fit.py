@@ -14,7 +14,7 @@ import scipy.linalg
 
 import koopax
 from koopax import DynamicsModel, Episodes, KoopaxError
-from koopax.data.windows import Windows
+from koopax.data.windows import Windows, WindowSampler
 from koopax.training.config import TrainConfig
 from koopax.training.losses import consistency_loss, loss_terms, random_steps, weights
 from koopax.training.state import learning_rate
@@ -133,11 +133,12 @@ def test_a_random_subset_of_steps_is_unbiased(data):
     latents, states = (
         jax.numpy.asarray(rng.normal(size=shape), jax.numpy.float32) for shape in ((12, 4, 8), (12, 4, 2))
     )
-    full = consistency_loss(model, latents, states)
+    weight = jax.numpy.ones(12)
+    full = consistency_loss(model, latents, states, weight)
 
     def some(key):
         chosen = random_steps(12, 5, key=key)
-        return consistency_loss(model, latents[chosen], states[chosen])
+        return consistency_loss(model, latents[chosen], states[chosen], weight[chosen])
 
     found = jax.vmap(some)(jax.random.split(jax.random.key(1), 3000))
     assert float(found.std()) > 0
@@ -151,6 +152,22 @@ def test_every_step_of_a_window_is_as_likely(horizon, count):
     frequency = np.bincount(np.concatenate(chosen), minlength=horizon) / 600
     expected = min(count / horizon, 1.0)
     np.testing.assert_allclose(frequency, expected, atol=5 * np.sqrt(0.25 / 600))
+
+
+@pytest.mark.parametrize(("horizon", "stride"), [(12, 4), (11, 4), (3, 5)])
+def test_a_loss_on_some_steps_expects_the_loss_on_all(data, horizon, stride):
+    model = linear_model(data[0])
+    windows = WindowSampler(data[0], horizon, time_major=True).sample(jax.random.key(0), 6)
+
+    def term(stride, key):
+        return loss_terms(model, windows, TrainConfig(loss_stride=stride, consistency_steps=None), key=key)
+
+    full = jax.tree.map(float, term(1, jax.random.key(0)))
+    # Every offset as often as it is drawn: average over many keys, once per key.
+    found = jax.vmap(lambda key: term(stride, key))(jax.random.split(jax.random.key(1), 2000))
+    for name, values in found.items():
+        error = 4 * float(values.std()) / np.sqrt(2000)
+        assert float(values.mean()) == pytest.approx(full[name], abs=error + 1e-6), name
 
 
 def test_the_learning_rate_rises_and_falls():

@@ -39,7 +39,7 @@ def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0
                 horizon=length,
                 seconds=seconds,
                 batch_size=16,
-                loss_steps=16,
+                loss_stride=5,
                 log_every=20,
                 validation_horizon=horizon,
             ),

@@ -13,6 +13,7 @@ The networks see normalised values; the normaliser is part of the model and save
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +21,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from koopax._errors import KoopaxError
+from koopax._errors import KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.data.episodes import Episodes
 from koopax.data.normalisation import Normaliser
 from koopax.models.latent import LatentDynamics, Start, advance, latent_of, make_core
-from koopax.models.networks import MLP
+from koopax.models.networks import ACTIVATIONS, MLP
 from koopax.models.presets import PRESETS, preset
 
 
@@ -47,6 +48,8 @@ class ModelConfig:
     """Widths of the state decoder's hidden layers."""
     reward_hidden: tuple[int, ...] | None = (256,)
     """Widths of the reward head's hidden layers; None reads the reward from the decoder of the latent it led to."""
+    activation: str = "relu"
+    """Activation of encoder, decoder and reward head, see `koopax.models.networks`."""
     core_options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the core."""
 
@@ -62,6 +65,8 @@ class ModelConfig:
             if not isinstance(widths, tuple | list) or not all(isinstance(w, int) and w > 0 for w in widths):
                 raise KoopaxError(f"{name} is {widths!r}: use a list of widths, such as [256].")
             object.__setattr__(self, name, tuple(widths))
+        if self.activation not in ACTIVATIONS:
+            raise unknown_name("activation", self.activation, list(ACTIVATIONS))
 
     def __hash__(self) -> int:
         return hash(repr(self))  # the mapping has no hash; its representation is stable
@@ -92,15 +97,16 @@ class DynamicsModel(eqx.Module):
         """A model with fresh parameters; `DynamicsModel.create` is the convenient way."""
         encoder_key, core_key, decoder_key, reward_key = jax.random.split(key, 4)
         state, action, latent = config.state_size, config.action_size, config.latent_size
+        network = partial(MLP, activation=ACTIVATIONS[config.activation])
         self.normaliser = normaliser
-        self.encoder = MLP((state, *config.encoder_hidden, latent), key=encoder_key)
+        self.encoder = network((state, *config.encoder_hidden, latent), key=encoder_key)
         self.core = make_core(config.core, latent, action, key=core_key, **config.core_options)
         if config.reward_hidden is None:
-            self.decoder = MLP((latent, *config.decoder_hidden, state + 1), key=decoder_key)
+            self.decoder = network((latent, *config.decoder_hidden, state + 1), key=decoder_key)
             self.reward_head = None
         else:
-            self.decoder = MLP((latent, *config.decoder_hidden, state), key=decoder_key)
-            self.reward_head = MLP((latent + action, *config.reward_hidden, 1), key=reward_key)
+            self.decoder = network((latent, *config.decoder_hidden, state), key=decoder_key)
+            self.reward_head = network((latent + action, *config.reward_hidden, 1), key=reward_key)
         self.config = config
 
     @classmethod
@@ -113,7 +119,7 @@ class DynamicsModel(eqx.Module):
             data: the training episodes.
             key: for the initial parameters.
             **options: what differs from the preset: `latent_size`, `encoder_hidden`, `decoder_hidden`,
-                `reward_hidden` (see `ModelConfig`), and options of the core, such as `spectrum="paper"`.
+                `reward_hidden`, `activation` (see `ModelConfig`), and options of the core, such as `spectrum="paper"`.
         """
         settings: dict[str, Any] = (preset(core) if core in PRESETS else {"core": core}) | options
         own = {f.name for f in fields(ModelConfig)} - {"core", "state_size", "action_size", "core_options"}
@@ -217,9 +223,12 @@ class DynamicsModel(eqx.Module):
     # Normalised units, for losses.
 
     def read(
-        self, before: Float[Array, " latent"], after: Float[Array, " latent"], action: Float[Array, " action"]
+        self, before: Float[Array, " latent"] | None, after: Float[Array, " latent"], action: Float[Array, " action"]
     ) -> tuple[Float[Array, " state"], Float[Array, ""]]:
-        """The normalised state and reward that a step led to: ŝ_{t+k+1} and r̂_{t+k} of x̂_{t+k}, x̂_{t+k+1}, a_{t+k}."""
+        """The normalised state and reward that a step led to: ŝ_{t+k+1} and r̂_{t+k} of x̂_{t+k}, x̂_{t+k+1}, a_{t+k}.
+
+        Only a reward head looks at the latent before, which is None for a model without one.
+        """
         decoded = self.decoder(after)
         if self.reward_head is None:
             return decoded[:-1], decoded[-1]

@@ -8,15 +8,17 @@ applied in sequence: every action is encoded at once, and gradients through k st
 exp(k Δt μ_j) in mode j (theorem 3.1).
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from koopax._errors import KoopaxError
-from koopax._types import Array, Float, PRNGKeyArray
+from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.models.latent import LatentDynamics
 from koopax.models.networks import MLP
-from koopax.models.recurrence import Method, Pair, linear_recurrence, multiply
+from koopax.models.recurrence import Method, Pair, linear_recurrence, multiply, powers
 from koopax.models.spectrum import Discrete, Spectrum, discretise, make_spectrum
 
 
@@ -90,6 +92,58 @@ class KoopmanCore(LatentDynamics):
             method=self.recurrence,
         )
         return jnp.concatenate([real, imag], axis=-1)
+
+    def rollout_every(
+        self,
+        latents: Float[Array, "batch latent"],
+        actions: Float[Array, "time batch action"],
+        durations: Float[Array, "time batch"] | None = None,
+        *,
+        stride: int,
+        first: Int[Array, ""],
+    ) -> Float[Array, "steps batch latent"]:
+        """Every n-th latent, without those in between: n steps of a diagonal system are one step of another,
+
+            x_{k+n} = λ̄ⁿ x_k + [λ̄ⁿ⁻¹ L̄, …, λ̄ L̄, L̄] [u_k; …; u_{k+n−1}].
+
+        The actions of n steps enter by one matrix product, and only every n-th latent is ever written to memory.
+        """
+        if durations is not None or stride == 1:
+            return super().rollout_every(latents, actions, durations, stride=stride, first=first)
+        horizon, batch, _ = actions.shape
+        steps = -(-horizon // stride)
+        discrete = discretise(self.spectrum)
+        power = powers(discrete.transition, stride)
+
+        # Batch-major, where the inputs of n steps lie side by side. What is before the start does nothing: the first
+        # latent has seen first + 1 actions, so the actions are shifted by the missing ones.
+        embedded = jax.vmap(jax.vmap(self.action_encoder))(jnp.swapaxes(actions, 0, 1))
+        padded = jnp.pad(embedded, ((0, 0), (stride, steps * stride - horizon), (0, 0)))
+        shifted = jax.lax.dynamic_slice_in_dim(padded, first + 1, steps * stride, axis=1)
+        inputs = shifted.reshape(batch, steps, -1) @ self._joint_inputs(discrete, power, stride)
+        real, imag = _modes(jnp.swapaxes(inputs, 0, 1))
+
+        begun = multiply((power[0][first], power[1][first]), _modes(latents))
+        inputs = real.at[0].add(begun[0]), imag.at[0].add(begun[1])
+        rest = jnp.zeros_like(begun[0])
+        rolled = jax.vmap(partial(linear_recurrence, method=self.recurrence), in_axes=(None, 1, 0), out_axes=1)(
+            (power[0][-1], power[1][-1]), inputs, (rest, rest)
+        )
+        return jnp.concatenate(rolled, axis=-1)
+
+    def _joint_inputs(self, discrete: Discrete, power: Pair, stride: int) -> Float[Array, "inputs latent"]:
+        """[λ̄ⁿ⁻¹ L̄, …, λ̄ L̄, L̄] as a real matrix that is multiplied from the right."""
+        one = jnp.ones_like(power[0][:1])
+        earlier = (
+            jnp.concatenate([power[0][: stride - 1][::-1], one]),
+            jnp.concatenate([power[1][: stride - 1][::-1], 0 * one]),
+        )
+        weight = multiply(earlier, discrete.gain)
+        real, imag = multiply(
+            (weight[0][:, None], weight[1][:, None]), (self.input_real.T[None], self.input_imag.T[None])
+        )
+        from_real, from_imag = jnp.concatenate([real, imag], axis=-1), jnp.concatenate([-imag, real], axis=-1)
+        return jnp.concatenate([from_real, from_imag], axis=1).reshape(-1, self.latent_size)
 
     def step(
         self,

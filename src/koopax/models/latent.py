@@ -6,9 +6,10 @@ from typing import TypeAlias
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from koopax._errors import KoopaxError, unknown_name
-from koopax._types import Array, Float, PRNGKeyArray
+from koopax._types import Array, Float, Int, PRNGKeyArray
 
 
 class Memory(eqx.Module):
@@ -52,6 +53,24 @@ class LatentDynamics(eqx.Module):
     ) -> Start:
         """The latent, or the memory, after one action."""
 
+    def rollout_every(
+        self,
+        latents: Float[Array, "batch latent"],
+        actions: Float[Array, "time batch action"],
+        durations: Float[Array, "time batch"] | None = None,
+        *,
+        stride: int,
+        first: Int[Array, ""],
+    ) -> Float[Array, "steps batch latent"]:
+        """For a whole batch: the latents after the actions number first, first + stride, …, counted from 0.
+
+        There are ⌈T / stride⌉ of them, wherever in [0, stride) the first one is; one that falls behind the last action
+        is of no meaning. Training looks at some steps of a window only, and a linear core need not visit the others.
+        """
+        over_batch = (0, 1, None if durations is None else 1)
+        rolled = jax.vmap(self.rollout, in_axes=over_batch, out_axes=1)(latents, actions, durations)
+        return rolled if stride == 1 else rolled[steps_every(actions.shape[0], stride, first)]
+
 
 class SequenceDynamics(LatentDynamics):
     """A core that remembers more than its latent: it starts at a latent or at a `Memory`, and steps to a `Memory`.
@@ -62,6 +81,11 @@ class SequenceDynamics(LatentDynamics):
     @abc.abstractmethod
     def begin(self, latent: Float[Array, " latent"]) -> Memory:
         """The memory of a sequence that holds its start and no action yet."""
+
+
+def steps_every(horizon: int, stride: int, first: Int[Array, ""]) -> Int[Array, " steps"]:
+    """first, first + stride, …: ⌈horizon / stride⌉ steps, those behind the horizon clipped to its last one."""
+    return jnp.minimum(first + stride * jnp.arange(-(-horizon // stride)), horizon - 1)
 
 
 def latent_of(start: Start) -> Float[Array, " latent"]:

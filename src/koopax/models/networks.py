@@ -7,6 +7,14 @@ import jax
 
 from koopax._types import Array, Float, PRNGKeyArray
 
+ACTIVATIONS: dict[str, Callable] = {
+    "relu": jax.nn.relu,
+    "elu": jax.nn.elu,
+    "silu": jax.nn.silu,
+    "gelu": jax.nn.gelu,
+    "tanh": jax.numpy.tanh,
+}
+
 
 class MLP(eqx.Module):
     """Linear layers with an activation between them. (`equinox.nn.MLP` has one width for every hidden layer.)"""

@@ -34,12 +34,14 @@ class TrainConfig:
     """Weight of the state-prediction loss."""
     reward_weight: float = 1.0
     """Weight of the reward loss."""
-    loss_steps: int | None = None
-    """Random steps of a window on which states and rewards are decoded and compared; None for every step."""
+    loss_stride: int | None = None
+    """States and rewards are decoded and compared on every so many-th step of a window, from a random one on; 1 for
+    every step, None for the core's own in `koopax.models.presets`."""
     consistency_weight: float = 0.001
     """Weight of the consistency loss; 0 leaves it out."""
     consistency_steps: int | None = 4
-    """Random steps of a window on which the consistency loss is estimated, without bias; None for every step."""
+    """How many of the steps on which the other losses are taken the consistency loss is estimated on, at random and
+    without bias; None for all of them."""
     seconds: float | None = None
     """Stop after so many seconds of training, compilation excluded. The learning rate then follows the clock, so such
     a run can't be repeated bit for bit."""
@@ -60,7 +62,7 @@ class TrainConfig:
         for name in ("horizon", "batch_size", "log_every", "validate_every", "validation_windows", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
-        for name in ("steps", "loss_steps", "consistency_steps", "validation_horizon", "patience"):
+        for name in ("steps", "loss_stride", "consistency_steps", "validation_horizon", "patience"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more, or None for its default.")
         for name in ("learning_rate", "clip"):

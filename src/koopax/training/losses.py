@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.data.windows import Windows
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.latent import steps_every
 from koopax.training.config import TrainConfig
 
 
@@ -21,64 +22,86 @@ def weights(config: TrainConfig) -> dict[str, float]:
     }
 
 
-def state_loss(predicted: Float[Array, "time batch state"], true: Float[Array, "time batch state"]) -> Float[Array, ""]:
+def state_loss(
+    predicted: Float[Array, "steps batch state"],
+    true: Float[Array, "steps batch state"],
+    weight: Float[Array, " steps"],
+) -> Float[Array, ""]:
     """Mean of (d_ξ(x̂_{t+k}) − s_{t+k})² over k = 1 … T, batch and components."""
-    return jnp.mean((predicted - true) ** 2)
+    return jnp.mean(weight * jnp.mean((predicted - true) ** 2, axis=(1, 2)))
 
 
-def reward_loss(predicted: Float[Array, "time batch"], true: Float[Array, "time batch"]) -> Float[Array, ""]:
+def reward_loss(
+    predicted: Float[Array, "steps batch"], true: Float[Array, "steps batch"], weight: Float[Array, " steps"]
+) -> Float[Array, ""]:
     """Mean of (r̂_{t+k} − r_{t+k})² over k = 0 … T−1 and batch."""
-    return jnp.mean((predicted - true) ** 2)
+    return jnp.mean(weight * jnp.mean((predicted - true) ** 2, axis=1))
 
 
 def consistency_loss(
     model: DynamicsModel,
-    latents: Float[Array, "time batch latent"],
-    true_states: Float[Array, "time batch state"],
+    latents: Float[Array, "steps batch latent"],
+    true_states: Float[Array, "steps batch state"],
+    weight: Float[Array, " steps"],
 ) -> Float[Array, ""]:
     """Mean of (x̂_{t+k} − g_θ(s_{t+k}))² over k = 1 … T, batch and latent components."""
     targets = jax.vmap(jax.vmap(model.encoder))(true_states)
-    return jnp.mean((latents - targets) ** 2)
+    return jnp.mean(weight * jnp.mean((latents - targets) ** 2, axis=(1, 2)))
 
 
-def random_steps(horizon: int, count: int | None, *, key: PRNGKeyArray) -> Int[Array, " steps"] | slice:
-    """Steps of a window on which a loss is taken: evenly spaced from a random offset, or all of them.
-
-    Each step is as likely as any other, so the mean over the chosen steps has the expectation of the mean over all;
-    neighbouring steps say much the same, so little is lost by leaving some out, and decoding or encoding is what costs.
-    """
-    if count is None or count >= horizon:
-        return slice(None)
-    return jnp.floor((jnp.arange(count) + jax.random.uniform(key)) * (horizon / count)).astype(int)
+def random_steps(count_of_all: int, count: int | None, *, key: PRNGKeyArray) -> Int[Array, " steps"]:
+    """`count` of the steps, evenly spaced from a random offset, or all of them; each is as likely as any other."""
+    if count is None or count >= count_of_all:
+        return jnp.arange(count_of_all)
+    return jnp.floor((jnp.arange(count) + jax.random.uniform(key)) * (count_of_all / count)).astype(int)
 
 
 def loss_terms(
     model: DynamicsModel, windows: Windows, config: TrainConfig, *, key: PRNGKeyArray
 ) -> dict[str, Float[Array, ""]]:
-    """The terms that carry weight, unweighted, by name."""
+    """The terms that carry weight, unweighted, by name.
+
+    They are taken on every `loss_stride`-th step from a random one on. Each step is as likely as any other, so their
+    expectation is the mean over all steps; neighbouring steps say much the same, so little is lost.
+    """
+    first_key, consistency_key = jax.random.split(key)
+    stride, horizon = config.loss_stride or 1, windows.actions.shape[0]
+    first = jax.random.randint(first_key, (), 0, stride)
+    chosen = steps_every(horizon, stride, first)
+    # A step behind the end counts nothing; the others count so much more that the expectation stays right.
+    inside = first + stride * jnp.arange(len(chosen)) < horizon
+    weight = inside * (stride * len(chosen) / horizon)
+
     states = model.normaliser.normalise_state(windows.states)
     actions = model.normaliser.normalise_action(windows.actions)
-    rewards = model.normaliser.normalise_reward(windows.rewards)
+    rewards = model.normaliser.normalise_reward(windows.rewards)[chosen]
     start = jax.vmap(model.encoder)(states[0])
-    over_batch = None if windows.durations is None else 1
-    latents = jax.vmap(model.core.rollout, in_axes=(0, 1, over_batch), out_axes=1)(start, actions, windows.durations)
-
-    read_key, consistency_key = jax.random.split(key)
-    before = jnp.concatenate([start[None], latents[:-1]])
-    chosen = random_steps(latents.shape[0], config.loss_steps, key=read_key)
-    read = jax.vmap(jax.vmap(model.read))
-    predicted_states, predicted_rewards = read(before[chosen], latents[chosen], actions[chosen])
+    states = states[1:][chosen]
+    before, latents = _rolled(model, start, actions, windows.durations, stride=stride, first=first)
+    predicted_states, predicted_rewards = jax.vmap(jax.vmap(model.read))(before, latents, actions[chosen])
 
     wanted = {name for name, weight in weights(config).items() if weight > 0}
     terms = {}
     if "state" in wanted:
-        terms["state"] = state_loss(predicted_states, states[1:][chosen])
+        terms["state"] = state_loss(predicted_states, states, weight)
     if "reward" in wanted:
-        terms["reward"] = reward_loss(predicted_rewards, rewards[chosen])
+        terms["reward"] = reward_loss(predicted_rewards, rewards, weight)
     if "consistency" in wanted:
-        chosen = random_steps(latents.shape[0], config.consistency_steps, key=consistency_key)
-        terms["consistency"] = consistency_loss(model, latents[chosen], states[1:][chosen])
+        some = random_steps(len(chosen), config.consistency_steps, key=consistency_key)
+        terms["consistency"] = consistency_loss(model, latents[some], states[some], weight[some])
     return terms
+
+
+def _rolled(
+    model: DynamicsModel, start: Array, actions: Array, durations: Array | None, *, stride: int, first: Array
+) -> tuple[Array | None, Array]:
+    """The latents before and after the chosen steps; those before only where a reward head reads them."""
+    if model.reward_head is None:
+        return None, model.core.rollout_every(start, actions, durations, stride=stride, first=first)
+    latents = model.core.rollout_every(start, actions, durations, stride=1, first=jnp.zeros_like(first))
+    before = jnp.concatenate([start[None], latents[:-1]])
+    chosen = steps_every(actions.shape[0], stride, first)
+    return (before, latents) if stride == 1 else (before[chosen], latents[chosen])
 
 
 def total_loss(terms: dict[str, Array], config: TrainConfig) -> Float[Array, ""]:
