@@ -191,13 +191,16 @@ class MultiscaleSpectrum(Spectrum):
     raw_decay: Float[Array, " modes"]
     raw_phase: Float[Array, " modes"]
 
-    def __init__(self, modes: int, *, key: PRNGKeyArray):
+    def __init__(self, modes: int, *, highest_phase: float = math.pi, key: PRNGKeyArray):
+        """At the start the phases are spread over (0, `highest_phase`), which is at most π."""
+        if not 0 < highest_phase <= math.pi:
+            raise KoopaxError(f"highest_phase is {highest_phase}: use a phase per step above 0 and up to π.")
         low, high = (math.log(bound) for bound in MULTISCALE_DECAY_START)
         # Stratified, then shuffled: evenly covered scales that are not tied to the phases.
         strata = (jnp.arange(modes) + 0.5) / modes
         decay = jnp.exp(low + (high - low) * jax.random.permutation(key, strata))
         self.raw_decay = _inverse_log_bounded(decay, *MULTISCALE_DECAY_RANGE)
-        self.raw_phase = _spread_phases(modes)
+        self.raw_phase = _spread_phases(modes, highest_phase)
 
     def rates(self) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
         """−μ in (1e-5, 2) and a phase in (0, π), both per step."""
@@ -228,9 +231,9 @@ def _inverse_log_bounded(value: Array, low: float, high: float) -> Array:
     return jnp.log(fraction) - jnp.log1p(-fraction)
 
 
-def _spread_phases(modes: int) -> Array:
-    """Raw phases whose sigmoids are the midpoints of `modes` equal parts of (0, 1)."""
-    fraction = (np.arange(modes) + 0.5) / modes
+def _spread_phases(modes: int, highest: float = math.pi) -> Array:
+    """Raw phases whose sigmoids are the midpoints of `modes` equal parts of (0, highest / π)."""
+    fraction = (np.arange(modes) + 0.5) / modes * (highest / math.pi)
     return jnp.asarray(np.log(fraction) - np.log1p(-fraction), dtype=float)
 
 
