@@ -107,13 +107,17 @@ class ICEM(Planner):
         """As `Planner.plan`."""
         config = self.config
         start = model.encode(observation, horizon=config.horizon)
-        *keys, noise_key = jax.random.split(key, config.iterations + 1)
+        draw_key, noise_key = jax.random.split(key)
+        populations = [config.population(iteration) for iteration in range(config.iterations)]
+        # Drawn for all iterations at once: drawing is a large part of what there is to compile.
+        drawn = coloured_noise(
+            (config.horizon, sum(populations), state.mean.shape[-1]), config.noise_exponent, key=draw_key
+        )
         mean, std = shifted(state.mean), jnp.full_like(state.mean, config.initial_std)
         survivors = shifted(state.elites)
         best, best_value, nonfinite = mean, jnp.asarray(-jnp.inf), jnp.zeros(())
-        for iteration, iteration_key in enumerate(keys):  # unrolled: every iteration has its own number of candidates
-            shape = (config.horizon, config.population(iteration), mean.shape[-1])
-            noise = coloured_noise(shape, config.noise_exponent, key=iteration_key)
+        # Unrolled, because every iteration has its own number of candidates.
+        for iteration, noise in enumerate(jnp.split(drawn, np.cumsum(populations)[:-1], axis=1)):
             candidates = [jnp.clip(mean[:, None] + std[:, None] * noise, -1.0, 1.0), survivors]
             if iteration == config.iterations - 1:
                 candidates.append(mean[:, None])

@@ -9,7 +9,7 @@ One elite of the last iteration is drawn by its weight, and its first action is 
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -130,10 +130,9 @@ class MPPI(Planner):
 
     def _proposals(self, model: PlanningModel, start: Any, action_size: int, *, key: PRNGKeyArray) -> Array:
         """The model's own candidates, in units of the cube; none if it has none."""
-        if not hasattr(model, "propose") or self.config.proposals == 0:
+        if not isinstance(model, ProposingModel) or self.config.proposals == 0:
             return jnp.zeros((self.config.horizon, 0, action_size))
-        proposing = cast("ProposingModel", model)
-        actions = proposing.propose(start, horizon=self.config.horizon, count=self.config.proposals, key=key)
+        actions = model.propose(start, horizon=self.config.horizon, count=self.config.proposals, key=key)
         return self.box.to_unit(actions)
 
 

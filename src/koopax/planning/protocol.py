@@ -12,7 +12,7 @@ Arrays are time-major: actions `[time, candidate, action]` in the environment's 
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -29,6 +29,7 @@ PlanLatents: TypeAlias = Any
 PlanState: TypeAlias = Any
 
 
+@runtime_checkable
 class PlanningModel(Protocol):
     """All that a planner knows of a model."""
 
@@ -51,6 +52,7 @@ class PlanningModel(Protocol):
         ...
 
 
+@runtime_checkable
 class ProposingModel(PlanningModel, Protocol):
     """A model that also suggests candidates of its own, such as what its policy would do."""
 
