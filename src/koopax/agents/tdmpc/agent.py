@@ -10,7 +10,7 @@ import optax
 
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.agents.tdmpc.config import LOSS_TERMS, TDMPCConfig
-from koopax.agents.tdmpc.losses import Windows, decayed, draw_steps, model_loss, policy_loss
+from koopax.agents.tdmpc.losses import Windows, model_loss, policy_loss
 from koopax.agents.tdmpc.networks import Network, Targets, WorldModel, make_policy
 from koopax.agents.tdmpc.planning_model import AgentModel
 from koopax.planning.mppi import MPPI, MPPIConfig, MPPIState
@@ -72,18 +72,17 @@ def update(
     learner: Learner, batch: Windows, config: TDMPCConfig, *, key: PRNGKeyArray
 ) -> tuple[Learner, Float[Array, " batch"], dict[str, Float[Array, ""]]]:
     """One step of the model, then of the policy with the new values, then of the targets."""
-    step_key, target_key, policy_key = jax.random.split(key, 3)
+    target_key, policy_key = jax.random.split(key)
     optimiser = make_optimiser(config)
-    steps = draw_steps(config.horizon, config.learned_steps, key=step_key)
     (loss, found), gradients = eqx.filter_value_and_grad(model_loss, has_aux=True)(
-        learner.model, learner.targets, learner.policy, batch, steps, config, key=target_key
+        learner.model, learner.targets, learner.policy, batch, config, key=target_key
     )
     changes, model_optimiser = optimiser.update(gradients, learner.model_optimiser)
     model = eqx.apply_updates(learner.model, changes)
 
-    weights = decayed(config.decay, steps) * batch.inside[steps]
+    valued = config.valued_steps
     policy_value, policy_gradients = eqx.filter_value_and_grad(policy_loss)(
-        learner.policy, model.critics, found.latents[steps], weights, config, key=policy_key
+        learner.policy, model.critics, found.latents[:valued], batch.inside[:valued], config, key=policy_key
     )
     changes, policy_optimiser = optimiser.update(policy_gradients, learner.policy_optimiser)
     updates = learner.updates + 1

@@ -38,19 +38,21 @@ class TDMPCConfig:
     hidden: tuple[int, ...] = (256, 256)
     """Hidden layers of the policy and of each Q."""
     core_options: tuple[tuple[str, Any], ...] = ()
-    """Options of the core by name, over those in `CORE_OPTIONS`."""
+    """Options of the core by name, over those in `CORE_OPTIONS`; pairs stand for mappings, as in `spectrum_options`."""
     discount: float = 0.99
     """γ."""
     batch_size: int = 64
     """Windows per update."""
     value_steps: int = 5
-    """Steps of each window at which values and policy are learned, one from each of as many equal parts of it."""
+    """V: first steps of each window at which values and policy are learned; no more than H."""
     learning_rate: float = 1e-3
     """Adam's step size."""
     gradient_norm: float = 10.0
     """Largest norm of a gradient."""
     decay: float = 0.5
-    """ρ: weight of a step relative to the step before it in every loss."""
+    """ρ: weight of a step relative to the step before it in the consistency and reward losses."""
+    value_decay: float = 0.5
+    """The same in the losses of values and policy."""
     consistency_weight: float = 2.0
     """Weight of the consistency loss."""
     reward_weight: float = 0.5
@@ -109,18 +111,20 @@ class TDMPCConfig:
                 raise KoopaxError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         if self.action_repeat is not None and self.action_repeat < 1:
             raise KoopaxError(f"action_repeat is {self.action_repeat}; it must be at least 1.")
-        if not 0 < self.decay <= 1:
-            raise KoopaxError(f"decay is {self.decay}; it must be above 0 and at most 1.")
+        for name in ("decay", "value_decay"):
+            if not 0 < getattr(self, name) <= 1:
+                raise KoopaxError(f"{name} is {getattr(self, name)}; it must be above 0 and at most 1.")
 
     @property
-    def learned_steps(self) -> int:
+    def valued_steps(self) -> int:
         """Steps of a window at which values are learned: `value_steps`, or all of a shorter window."""
         return min(self.value_steps, self.horizon)
 
     @property
     def all_core_options(self) -> dict[str, Any]:
         """The core's options: the defaults for its kind and those given."""
-        return {**CORE_OPTIONS.get(self.dynamics, {}), **dict(self.core_options)}
+        given = {name: dict(value) if name.endswith("_options") else value for name, value in self.core_options}
+        return {**CORE_OPTIONS.get(self.dynamics, {}), **given}
 
     def std_bound(self, decisions: int) -> float:
         """Lower bound of the plan's standard deviation after that many decisions."""

@@ -1,6 +1,6 @@
 """TD-MPC's losses for a batch of windows, parallel over time wherever the dynamics core is.
 
-Sums run over the steps t = 0 … H−1 of a window, weighted by ρᵗ, divided by H; steps after the end of an episode count
+Sums run over steps t of a window, weighted by ρᵗ and divided by their number; steps after the end of an episode count
 nothing. x_0 = h(o_0), and x_1 … x_H are the core's rollout under the window's actions:
 
     consistency   mean over latent components of (x_{t+1} − h⁻(o_{t+1}))²
@@ -8,8 +8,9 @@ nothing. x_0 = h(o_0), and x_1 … x_H are the core's rollout under the window's
     value         Σᵢ (Qᵢ(x_t, a_t) − y_t)²,   y_t = r_t + γ c_t minᵢ Qᵢ⁻(h(o_{t+1}), π(h(o_{t+1})))
     policy        −minᵢ Qᵢ(x_t, π(x_t)),      with a gradient for π only
 
-h⁻ and Q⁻ are moving averages; c_t is 0 only at a true termination, so a time limit bootstraps. Values and policy may
-be learned at a random subset of the steps, which is unbiased: `draw_steps`.
+h⁻ and Q⁻ are moving averages; c_t is 0 only at a true termination, so a time limit bootstraps. Consistency and reward
+are learned at t = 0 … H−1, with ρ = `decay`; values and policy, which cost most and want latents close to those of
+real observations, at t = 0 … V−1, with ρ = `value_decay`. With V = H and equal ρ it is TD-MPC's own loss.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from koopax._types import Array, Float, Int, PRNGKeyArray
+from koopax._types import Array, Float, PRNGKeyArray
 from koopax.agents.tdmpc.config import LOSS_TERMS, TDMPCConfig
 from koopax.agents.tdmpc.networks import Critics, Network, Targets, WorldModel, act, evaluate_critics, predict_reward
 
@@ -46,16 +47,6 @@ class ModelLoss(NamedTuple):
     q: Float[Array, ""]
 
 
-def draw_steps(horizon: int, count: int, *, key: PRNGKeyArray) -> Int[Array, " count"]:
-    """One step from each of `count` parts of 0 … horizon−1 of equal length; all the steps if `count` is the horizon.
-
-    A fractional offset into each part gives every step the same chance, count / horizon.
-    """
-    offsets = jax.random.uniform(key, (count,))
-    steps = jnp.floor((jnp.arange(count) + offsets) * (horizon / count)).astype(jnp.int32)
-    return jnp.clip(steps, 0, horizon - 1)
-
-
 def td_target(
     rewards: Float[Array, "*batch"],
     continues: Float[Array, "*batch"],
@@ -71,30 +62,29 @@ def model_loss(
     targets: Targets,
     policy: Network,
     batch: Windows,
-    steps: Int[Array, " learned"],
     config: TDMPCConfig,
     *,
     key: PRNGKeyArray,
 ) -> tuple[Float[Array, ""], ModelLoss]:
-    """The weighted sum of consistency, reward and value loss; values at `steps` of each window."""
-    horizon = batch.rewards.shape[0]
+    """The weighted sum of consistency, reward and value loss."""
+    horizon, valued = batch.rewards.shape[0], config.valued_steps
     latents = model.unroll(model.encoder(batch.observations[0]), batch.actions)
-    step_weights = decayed(config.decay, jnp.arange(horizon)) * batch.inside
-    value_weights = step_weights[steps] * (horizon / steps.shape[0])
+    step_weights = decayed(config.decay, horizon) * batch.inside
+    value_weights = decayed(config.value_decay, valued) * batch.inside[:valued]
 
     goals = jax.lax.stop_gradient(targets.encoder(batch.observations[1:]))
     consistency = jnp.mean((latents[1:] - goals) ** 2, axis=-1)
     reward = (predict_reward(model, latents[:-1], batch.actions) - batch.rewards) ** 2
 
-    reached = jax.lax.stop_gradient(model.encoder(batch.observations[steps + 1]))
+    reached = jax.lax.stop_gradient(model.encoder(batch.observations[1 : valued + 1]))
     next_q = evaluate_critics(targets.critics, reached, act(policy, reached, config.policy_std, key=key))
-    y = td_target(batch.rewards[steps], batch.continues[steps], next_q, config.discount)
-    q = evaluate_critics(model.critics, latents[steps], batch.actions[steps])
+    y = td_target(batch.rewards[:valued], batch.continues[:valued], next_q, config.discount)
+    q = evaluate_critics(model.critics, latents[:valued], batch.actions[:valued])
 
     per_window = {
         "consistency": jnp.sum(step_weights * consistency, axis=0) / horizon,
         "reward": jnp.sum(step_weights * reward, axis=0) / horizon,
-        "value": jnp.sum(value_weights * jnp.sum((q - y) ** 2, axis=0), axis=0) / horizon,
+        "value": jnp.sum(value_weights * jnp.sum((q - y) ** 2, axis=0), axis=0) / valued,
     }
     terms = {name: jnp.mean(batch.weights * per_window[name]) for name in LOSS_TERMS}
     total = sum((getattr(config, f"{name}_weight") * terms[name] for name in LOSS_TERMS), start=jnp.zeros(()))
@@ -106,18 +96,19 @@ def model_loss(
 def policy_loss(
     policy: Network,
     critics: Critics,
-    latents: Float[Array, "learned batch latent"],
-    weights: Float[Array, "learned batch"],
+    latents: Float[Array, "valued batch latent"],
+    inside: Float[Array, "valued batch"],
     config: TDMPCConfig,
     *,
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
-    """−Σ w min Q(x, π(x)) / Σ w over all steps and windows, on latents without gradient."""
+    """−Σ w min Q(x, π(x)) / Σ w over all steps and windows, w = ρᵗ inside an episode, on latents without gradient."""
+    weights = decayed(config.value_decay, len(inside)) * inside
     actions = act(policy, latents, config.policy_std, key=key)
     value = jnp.min(evaluate_critics(critics, latents, actions), axis=0)
     return -jnp.sum(weights * value) / jnp.maximum(jnp.sum(weights), 1e-6)
 
 
-def decayed(decay: float, steps: Int[Array, " time"]) -> Float[Array, "time 1"]:
-    """ρᵗ as a column."""
-    return (decay ** steps.astype(float))[:, None]
+def decayed(decay: float, count: int) -> Float[Array, "time 1"]:
+    """ρᵗ for t = 0 … count−1, as a column."""
+    return (decay ** jnp.arange(count, dtype=float))[:, None]

@@ -1,0 +1,230 @@
+"""TD-MPC's losses against sequential twins, and what an update may and may not change."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from koopax.agents.tdmpc import TDMPCConfig
+from koopax.agents.tdmpc.agent import learn, make_learner, update
+from koopax.agents.tdmpc.losses import Windows, model_loss, policy_loss
+from koopax.agents.tdmpc.networks import act
+from koopax.agents.tdmpc.planning_model import AgentModel
+from koopax.models.latent import begin, latent_of
+
+STATE, ACTION, BATCH = 5, 2, 3
+TINY = TDMPCConfig(
+    dynamics="koopman",
+    horizon=6,
+    value_steps=4,
+    latent_size=8,
+    encoder_hidden=(8,),
+    reward_hidden=(8,),
+    hidden=(8, 8),
+    decay=0.9,
+    value_decay=0.6,
+    policy_std=0.0,
+    updates_per_dispatch=2,
+    samples=8,
+    elites=4,
+    iterations=2,
+    proposals=2,
+)
+
+
+def config_for(dynamics):
+    options = {
+        "transformer": (("layers", 1), ("heads", 2), ("feedforward", 8)),
+        "dssm": (("layers", 1), ("state_size", 4)),
+    }
+    return dataclasses.replace(TINY, dynamics=dynamics, core_options=options.get(dynamics, ()))
+
+
+def random_windows(seed, horizon=TINY.horizon, count=None):
+    rng = np.random.default_rng(seed)
+    lead = () if count is None else (count,)
+    lengths = rng.integers(1, horizon + 1, (*lead, BATCH))
+    inside = (np.arange(horizon)[:, None] < lengths[..., None, :]).astype(np.float32)
+    return Windows(
+        observations=jnp.asarray(rng.normal(size=(*lead, horizon + 1, BATCH, STATE)), jnp.float32),
+        actions=jnp.asarray(rng.uniform(-1, 1, (*lead, horizon, BATCH, ACTION)), jnp.float32),
+        rewards=jnp.asarray(rng.normal(size=(*lead, horizon, BATCH)), jnp.float32),
+        continues=jnp.asarray(rng.random((*lead, horizon, BATCH)) < 0.7, jnp.float32),
+        inside=jnp.asarray(inside),
+        weights=jnp.asarray(rng.uniform(0.1, 1, (*lead, BATCH)), jnp.float32),
+    )
+
+
+def scattered(learner, seed=0):
+    """The learner with random noise on every parameter, so that no layer is zero and targets differ from the rest."""
+    leaves, structure = jax.tree.flatten(learner._replace(updates=jnp.zeros(())))
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    noisy = [leaf + 0.2 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(structure, noisy)._replace(updates=learner.updates)
+
+
+def network(net, x):
+    """A network of `networks.py` in NumPy, for one example."""
+    for i, layer in enumerate(net.layers[:-1]):
+        x = x @ np.asarray(layer.weight, float) + np.asarray(layer.bias, float)
+        if i == 0 and net.norm is not None:
+            x = (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+            x = np.tanh(x * np.asarray(net.norm.scale) + np.asarray(net.norm.offset))
+        else:
+            x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    return x @ np.asarray(net.layers[-1].weight, float) + np.asarray(net.layers[-1].bias, float)
+
+
+def sequential_losses(learner, batch, config):
+    """Window by window and step by step: the three losses of each window, and its mean absolute TD error."""
+    model, policy, targets = learner.model, learner.policy, learner.targets
+    found, errors = [], []
+    for b in range(BATCH):
+        now = begin(model.core, jnp.asarray(network(model.encoder, np.asarray(batch.observations[0, b])), jnp.float32))
+        terms, missed, weight_sum = np.zeros(3), 0.0, 0.0
+        for t in range(config.horizon):
+            latent, action = np.asarray(latent_of(now), float), np.asarray(batch.actions[t, b])
+            now = model.core.step(now, batch.actions[t, b])
+            if not batch.inside[t, b]:
+                continue
+            reached = np.asarray(batch.observations[t + 1, b])
+            gap = np.asarray(latent_of(now), float) - network(targets.encoder, reached)
+            joined = np.concatenate([latent, action])
+            terms[0] += config.decay**t * np.mean(gap**2) / config.horizon
+            terms[1] += config.decay**t * (network(model.reward, joined)[0] - batch.rewards[t, b]) ** 2 / config.horizon
+            if t >= config.value_steps:
+                continue
+            seen = network(model.encoder, reached)
+            following = np.concatenate([seen, np.tanh(network(policy, seen))])
+            best = min(network(critic, following)[0] for critic in targets.critics)
+            y = batch.rewards[t, b] + config.discount * batch.continues[t, b] * best
+            gaps = np.array([network(critic, joined)[0] - y for critic in model.critics])
+            terms[2] += config.value_decay**t * np.sum(gaps**2) / config.value_steps
+            missed += config.value_decay**t * np.mean(np.abs(gaps))
+            weight_sum += config.value_decay**t
+        found.append(terms * float(batch.weights[b]))
+        errors.append(missed / weight_sum)
+    return np.mean(found, axis=0), np.array(errors)
+
+
+@pytest.mark.parametrize("dynamics", ["koopman", "mlp", "gru", "transformer", "dssm"])
+def test_model_loss_equals_its_sequential_twin(dynamics):
+    config = config_for(dynamics)
+    learner, batch = scattered(make_learner(config, STATE, ACTION)), random_windows(0)
+    total, found = model_loss(learner.model, learner.targets, learner.policy, batch, config, key=jax.random.key(0))
+    terms, errors = sequential_losses(learner, batch, config)
+    names = ("consistency", "reward", "value")
+    for name, expected in zip(names, terms, strict=True):
+        np.testing.assert_allclose(found.terms[name], expected, rtol=2e-4, err_msg=name)
+    np.testing.assert_allclose(found.errors, errors, rtol=2e-4)
+    np.testing.assert_allclose(total, np.dot([2.0, 0.5, 0.1], terms), rtol=2e-4)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return scattered(make_learner(TINY, STATE, ACTION))
+
+
+def test_a_termination_cuts_the_target_and_a_time_limit_does_not(learner):
+    batch = random_windows(1)._replace(inside=jnp.ones((TINY.horizon, BATCH)))
+
+    def value(continues):
+        shaped = batch._replace(continues=jnp.full_like(batch.continues, continues))
+        return model_loss(learner.model, learner.targets, learner.policy, shaped, TINY, key=jax.random.key(0))[1]
+
+    q_errors = value(0.0).errors
+    blind = learner.targets._replace(critics=jax.tree.map(jnp.zeros_like, learner.targets.critics))
+    without_targets = model_loss(learner.model, blind, learner.policy, batch, TINY, key=jax.random.key(0))[1].errors
+    np.testing.assert_allclose(q_errors, without_targets, rtol=1e-5)
+    assert np.all(np.abs(value(1.0).errors - q_errors) > 1e-4)
+
+
+def test_steps_after_the_end_count_nothing(learner):
+    batch = random_windows(2)
+    outside = 1 - batch.inside
+    changed = batch._replace(
+        rewards=batch.rewards + 100 * outside,
+        actions=batch.actions + 0.1 * outside[..., None],
+        observations=batch.observations.at[1:].add(5 * outside[..., None]),
+    )
+    before, after = (
+        model_loss(learner.model, learner.targets, learner.policy, one, TINY, key=jax.random.key(0))
+        for one in (batch, changed)
+    )
+    np.testing.assert_allclose(before[0], after[0], rtol=1e-5)
+    np.testing.assert_allclose(before[1].errors, after[1].errors, rtol=1e-5)
+
+
+def test_policy_loss_is_the_weighted_value_of_its_actions(learner):
+    latents = jax.random.normal(jax.random.key(3), (4, BATCH, TINY.latent_size))
+    inside = random_windows(4).inside[:4]
+    found = policy_loss(learner.policy, learner.model.critics, latents, inside, TINY, key=jax.random.key(0))
+    total, weights = 0.0, 0.0
+    for t in range(4):
+        for b in range(BATCH):
+            latent = np.asarray(latents[t, b], float)
+            joined = np.concatenate([latent, np.tanh(network(learner.policy, latent))])
+            weight = 0.6**t * float(inside[t, b])
+            total += weight * min(network(critic, joined)[0] for critic in learner.model.critics)
+            weights += weight
+    np.testing.assert_allclose(found, -total / weights, rtol=2e-4)
+
+
+def test_an_update_moves_targets_every_second_time_and_policy_by_its_own_optimiser(learner):
+    step = jax.jit(lambda learner, batch: update(learner, batch, TINY, key=jax.random.key(1))[0])
+    first = step(learner, random_windows(5))
+    jax.tree.map(np.testing.assert_array_equal, first.targets, learner.targets)
+    second = step(first, random_windows(6))
+    online = (second.model.encoder, second.model.critics)
+    expected = jax.tree.map(lambda old, new: old + 0.01 * (new - old), tuple(first.targets), online)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), tuple(second.targets), expected)
+    # Without values there is nothing to gain for the policy; the model's gradients must not reach it.
+    flat = learner._replace(
+        model=eqx.tree_at(lambda m: m.critics, learner.model, jax.tree.map(jnp.zeros_like, learner.model.critics)),
+        policy_optimiser=jax.tree.map(jnp.zeros_like, learner.policy_optimiser),
+    )
+    value_free = dataclasses.replace(TINY, value_weight=0.0)
+    after, _, _ = update(flat, random_windows(5), value_free, key=jax.random.key(1))
+    jax.tree.map(np.testing.assert_array_equal, after.policy, flat.policy)
+    assert np.any(np.asarray(after.model.encoder.layers[0].weight) != np.asarray(flat.model.encoder.layers[0].weight))
+
+
+def test_many_updates_in_one_call_are_those_one_by_one_and_compile_once(learner):
+    """The first call is on a fresh learner, whose types must be those that an update returns."""
+    learn.clear_cache()
+    batches = random_windows(7, count=2)
+    fresh = make_learner(TINY, STATE, ACTION)
+    one_by_one = fresh
+    seed_key = jax.random.fold_in(jax.random.key(TINY.seed), 1)
+    step = jax.jit(lambda learner, batch, key: update(learner, batch, TINY, key=key)[:2])
+    errors = []
+    for i in range(2):
+        key = jax.random.fold_in(seed_key, i)
+        one_by_one, error = step(one_by_one, jax.tree.map(lambda leaf, i=i: leaf[i], batches), key)
+        errors.append(error)
+    together, found, _ = learn(make_learner(TINY, STATE, ACTION), batches, TINY)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), together, one_by_one)
+    np.testing.assert_allclose(found, errors, rtol=1e-4)
+    learn(together, random_windows(8, count=2), TINY)
+    assert learn._cache_size() == 1
+
+
+@pytest.mark.parametrize("dynamics", ["koopman", "mlp", "transformer"])
+def test_planning_model_sees_what_the_losses_see(dynamics):
+    config = config_for(dynamics)
+    learner = scattered(make_learner(config, STATE, ACTION))
+    agent = AgentModel(learner.model, learner.policy, 0.0)
+    observation = jax.random.normal(jax.random.key(0), (STATE,))
+    actions = jax.random.uniform(jax.random.key(1), (4, 3, ACTION), minval=-1)
+    start = agent.encode(observation, horizon=6)
+    latents = agent.rollout(start, actions)
+    encoded = jnp.broadcast_to(learner.model.encoder(observation), (3, config.latent_size))
+    np.testing.assert_allclose(latents, learner.model.unroll(encoded, actions), atol=1e-5)
+    assert agent.reward(latents, actions).shape == (4, 3)
+    # The policy's proposals are the actions that it takes along their own rollout.
+    proposed = agent.propose(start, horizon=4, count=2, key=jax.random.key(2))
+    followed = agent.rollout(start, proposed)
+    np.testing.assert_allclose(proposed, act(learner.policy, followed[:-1], 0.0, key=jax.random.key(3)), atol=1e-5)
