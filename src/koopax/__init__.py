@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from koopax.evaluation.spectrum import analyse_spectrum
     from koopax.models.dynamics import DynamicsModel
     from koopax.models.files import load_model
-    from koopax.training.fit import fit
+    from koopax.training.fit import fit, fit_seeds
     from koopax.training.run import Run
 
 _HOMES = {
@@ -25,6 +25,7 @@ _HOMES = {
     "Run": "koopax.training.run",
     "analyse_spectrum": "koopax.evaluation.spectrum",
     "fit": "koopax.training.fit",
+    "fit_seeds": "koopax.training.fit",
     "gradient_profile": "koopax.evaluation.gradients",
     "load": "koopax.data",
     "load_model": "koopax.models.files",
@@ -39,6 +40,7 @@ __all__ = [
     "Run",
     "analyse_spectrum",
     "fit",
+    "fit_seeds",
     "gradient_profile",
     "load",
     "load_model",

@@ -96,6 +96,61 @@ def test_train_evaluate_and_look_at_the_spectrum(folder, run):
     assert len(document["modes"]["half_life"]) == 8
 
 
+def test_the_own_data_is_tested_on_held_out_episodes_only(folder, run):
+    held_out = json.loads(koopax("evaluate", run, "--horizon", 5, "--json", cwd=folder).stdout)
+    named = koopax("evaluate", run, "log.csv", *TABLE, "--horizon", 5, "--json", cwd=folder)
+    assert json.loads(named.stdout) == held_out
+    assert "held out" in named.stderr
+    koopax("data", "convert", "log.csv", "renamed.npz", *TABLE, cwd=folder)
+    renamed = koopax("evaluate", run, "renamed.npz", "--horizon", 5, "--json", cwd=folder)
+    assert json.loads(renamed.stdout) == held_out
+
+    (folder / "other.csv").write_text("\n".join((folder / "log.csv").read_text().splitlines()[:-61]) + "\n")
+    other = koopax("evaluate", run, "other.csv", *TABLE, "--horizon", 5, "--json", cwd=folder)
+    assert json.loads(other.stdout)["windows"] == 11 * 56
+    assert "is not the data that" in other.stderr
+
+
+def test_data_that_has_changed_is_noticed(folder):
+    original = (folder / "log.csv").read_text()
+    (folder / "changing.csv").write_text(original)
+    settings = ("changing.csv", *TRAIN[2:], "--steps", 4, "--out", "runs/changing")
+    koopax("train", *settings, cwd=folder)
+    lines = original.splitlines()
+    (folder / "changing.csv").write_text("\n".join(lines[:1] + lines[62:]) + "\n")
+    for command in (("evaluate", "runs/changing", "--horizon", 5), ("train", "--resume", "runs/changing")):
+        done = koopax(*command, cwd=folder, check=False)
+        assert done.returncode == 2
+        assert "restore it" in done.stderr or "resume it with the data it was begun on" in done.stderr
+
+
+def test_several_seeds_are_several_runs(folder):
+    settings = (*TRAIN, "--seed", 2, "--checkpoint-every", 50)
+    koopax(*settings, "--seeds", 2, "--steps", 100, "--out", "runs/several", cwd=folder)
+    stopped = folder / "runs" / "several-stopped"
+    arguments = (*settings, "--seeds", 2, "--steps", 100_000, "--out", stopped)
+    process = subprocess.Popen([KOOPAX, *map(str, arguments)], cwd=folder, stderr=subprocess.PIPE)
+    wait_for(lambda: len(lines(stopped / "seed-2" / "metrics.jsonl")) > 3)
+    process.send_signal(signal.SIGINT)
+    assert f"koopax train --resume {stopped}" in process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 130
+    reached = json.loads((stopped / "seed-3" / "config.json").read_text())["outcome"]["step"]
+    done = koopax("train", "--resume", stopped, "--steps", reached + 10, cwd=folder)
+    assert done.stdout.count(f"{reached + 10} steps") == 2
+    errors = [
+        json.loads(koopax("evaluate", f"runs/several/seed-{seed}", "--horizon", 5, "--json", cwd=folder).stdout)
+        for seed in (2, 3)
+    ]
+    assert errors[0]["baselines"] == errors[1]["baselines"]
+    assert errors[0]["state"] != errors[1]["state"]
+    koopax(*settings, "--steps", 100, "--out", "runs/alone", cwd=folder)
+    alone = json.loads(koopax("evaluate", "runs/alone", "--horizon", 5, "--json", cwd=folder).stdout)
+    assert alone["state"]["normalised"] == pytest.approx(errors[0]["state"]["normalised"], rel=0.01)
+    refused = koopax("evaluate", "runs/several", cwd=folder, check=False)
+    assert refused.returncode == 2
+    assert "name one" in refused.stderr
+
+
 def wait_for(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -130,6 +185,7 @@ def test_ctrl_c_and_resume_equal_a_run_that_never_stopped(folder):
         (("train", "log.csv", "--model", "koopmann"), "unknown preset 'koopmann'"),
         (("train", "log.csv", *TABLE[:-2], "--reward", "money"), "money"),
         ((*TRAIN, "--horizon", 0), "horizon is 0"),
+        ((*TRAIN, "--seeds", 0), "seeds is 0"),
         ((*TRAIN, "--horizon", 500), "longest of which"),
         ((*TRAIN, "--option", "spectrum"), "NAME=VALUE"),
         ((*TRAIN, "--option", "spectrum=rainbow"), "unknown spectrum 'rainbow'"),

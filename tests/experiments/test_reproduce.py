@@ -50,6 +50,23 @@ def test_smoke(folder, name):
     assert [path.stat().st_mtime_ns == before[path] for path in cells] == [False] + [True] * (len(cells) - 1)
 
 
+def test_an_interrupted_grid_says_the_whole_command_to_go_on(monkeypatch, capsys, tmp_path):
+    from koopax.cli.output import errors
+    from koopax.cli.reproduce import reproduce as command
+    from koopax.experiments import grid
+    from koopax.experiments import reproduce as experiments
+
+    def interrupted(*_, **__):
+        raise grid.Interrupted
+
+    monkeypatch.setattr(experiments, "run_grid", interrupted)
+    errors.cache_clear()  # it would keep the stream from before the capture
+    with pytest.raises(SystemExit):
+        command("latent-ablation", budget="smoke", out=tmp_path / "out", work=tmp_path / "work")
+    told = capsys.readouterr().err
+    assert f"--budget smoke --out {tmp_path / 'out'} --work {tmp_path / 'work'}" in told
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "arm"), [("prediction", "koopman"), ("init-ablation", "unitary"), ("search", "gru")])
 def test_smoke_of_the_larger_grids(folder, name, arm):

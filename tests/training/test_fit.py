@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -194,9 +195,10 @@ def test_early_stop_and_time_limit(data):
     assert timed.metrics[-1]["step"] == timed.step  # the end has its line of metrics
 
 
-def test_a_loss_that_blows_up_stops_with_the_step_and_the_last_checkpoint(data, tmp_path):
+def test_a_loss_that_blows_up_stops_with_the_step_and_the_last_good_checkpoint(data, tmp_path):
     train, _ = data
-    with pytest.raises(KoopaxError, match=r"non-finite at step \d+; the last checkpoint is step \d+ .*learning_rate"):
+    message = r"non-finite at step (\d+); the last checkpoint with a finite loss is step (\d+) .*learning_rate"
+    with pytest.raises(KoopaxError, match=message) as caught:
         small_fit(
             train,
             steps=60,
@@ -207,6 +209,10 @@ def test_a_loss_that_blows_up_stops_with_the_step_and_the_last_checkpoint(data, 
             checkpoint_every=1,
             log_every=20,
         )
+    bad, good = map(int, re.search(message, str(caught.value)).groups())
+    # The checkpoint of step `bad` is there too, but its parameters are those that the loss is not finite with.
+    assert {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()} >= {str(good), str(bad)}
+    assert good == bad - 1
 
 
 def test_a_loss_that_blows_up_in_a_timed_run_is_no_success(data, tmp_path):
@@ -329,6 +335,28 @@ def test_an_existing_run_is_not_overwritten(data, tmp_path):
 
 
 def test_tensorboard_receives_every_metric(data, tmp_path):
+    from tensorboardX.proto.event_pb2 import Event
+
     run = small_fit(data[0], out=tmp_path, sinks=("jsonl", "tensorboard"))
-    assert list((tmp_path / "tensorboard").glob("events*"))
-    assert run.metrics[-1]["step"] == 12
+    (path,) = (tmp_path / "tensorboard").glob("events*")
+    content, found = path.read_bytes(), {}
+    # A record is its length (8 bytes), a checksum (4), the event, and another checksum (4).
+    while content:
+        size = int.from_bytes(content[:8], "little")
+        event = Event.FromString(content[12 : 12 + size])
+        found.update({(event.step, value.tag): value.simple_value for value in event.summary.value})
+        content = content[16 + size :]
+    told = {(line["step"], name): value for line in run.metrics for name, value in line.items() if name != "step"}
+    assert {step for step, _ in told} == {3, 6, 9, 12}
+    assert found == pytest.approx(told, rel=1e-6)
+
+
+def test_resuming_on_other_data_is_refused(data, tmp_path):
+    train, test = data
+    small_fit(train, out=tmp_path)
+    model = linear_model(train)
+    with pytest.raises(KoopaxError, match=r"begun on other training episodes .* resume it with the data"):
+        koopax.fit(model, test, horizon=10, steps=12, log_every=3, out=tmp_path, resume=True)
+    fewer = train.select(range(train.num_episodes - 1))
+    with pytest.raises(KoopaxError, match="begun on other training episodes"):
+        koopax.fit(model, fewer, horizon=10, steps=12, log_every=3, out=tmp_path, resume=True)

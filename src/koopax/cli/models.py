@@ -25,6 +25,7 @@ def train(
     option: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = (),
     out: Path | None = None,
     resume: Path | None = None,
+    seeds: int = 1,
     tensorboard: bool = False,
     wandb: bool = False,
     data_steps: int | None = None,
@@ -41,20 +42,22 @@ def train(
         option: any other setting of the model, such as spectrum=paper or action_embedding=16.
         out: folder of the run; runs/MODEL-N by default.
         resume: folder of a run to continue; everything else is read from it, but --steps or --seconds can extend it.
+        seeds: train so many seeds, from --seed on, each in a folder of its own: OUT/seed-0, OUT/seed-1, …
         tensorboard: also write metrics for TensorBoard.
         wandb: also send metrics to Weights & Biases.
         data_steps: for koopax's own names: how many environment steps to make if the set is not there yet.
         columns: for CSV and Parquet tables.
         config: how to train.
     """
-    from koopax.training.tasks import TrainTask, read_task, run_task
+    from koopax.training.tasks import TrainTask, read_task, read_task_seeds, run_task, run_task_seeds
 
     if resume is not None:
         settings = {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}
         others = (source, preset, latent_size, option, out, data_steps, *columns.options().values())
-        if any(value is not None and value != () for value in others) or model != "koopman":
+        if any(value is not None and value != () for value in others) or model != "koopman" or seeds != 1:
             raise KoopaxError(f"--resume reads the data and model from {str(resume)!r}: leave out other options.")
-        task, folder = read_task(resume), resume
+        several, folder = read_task_seeds(resume), resume
+        task, seeds = several or (read_task(resume), 1)
         task = replace(task, train=replace(task.train, **settings))
     elif source is None:
         raise KoopaxError("train needs a dataset: pass a SOURCE, or --resume RUN to continue one.")
@@ -67,17 +70,23 @@ def train(
             split=SPLIT,
             train=config,
         )
-        folder = out or _next_folder(model)
+        several, folder = seeds != 1, out or _next_folder(model)
     sinks = ("jsonl", *(["tensorboard"] if tensorboard else []), *(["wandb"] if wandb else []))
     errors().print(f"run folder: {folder}", highlight=False)
-    with training_progress(task.model, task.train.steps, task.train.seconds) as watch:
-        run = run_task(task, folder, resume=resume is not None, sinks=sinks, watch=watch)
-    if run.stopped == "interrupted":
+    keeping: dict[str, Any] = {"resume": resume is not None, "sinks": sinks}
+    with training_progress(task.model, task.train.steps, task.train.seconds, seeds=seeds) as watch:
+        if several:
+            runs = run_task_seeds(task, seeds, folder, **keeping, watch=watch)
+        else:
+            runs = [run_task(task, folder, **keeping, watch=watch)]
+    if any(run.stopped == "interrupted" for run in runs):
+        reached = ", ".join(str(run.step) for run in runs)
         errors().print(
-            f"stopped at step {run.step}; continue with: koopax train --resume {folder}", style="yellow", soft_wrap=True
+            f"stopped at step {reached}; continue with: koopax train --resume {folder}", style="yellow", soft_wrap=True
         )
         raise SystemExit(130)
-    results().print(f"{folder}: {run.step} steps in {run.seconds:.1f} s ({run.stopped})", highlight=False)
+    for run in runs:
+        results().print(f"{run.folder}: {run.step} steps in {run.seconds:.1f} s ({run.stopped})", highlight=False)
 
 
 def evaluate(
@@ -96,7 +105,7 @@ def evaluate(
 
     Args:
         run: a run folder or a .koopax file.
-        source: a dataset to test on; by default the test episodes of the run's own dataset.
+        source: a dataset to test on; of the run's own, which is the default, only the test episodes.
         horizon: steps to predict.
         windows: how many windows, fixed by the seed.
         seed: decides the windows.

@@ -39,10 +39,10 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def training_progress(
-    name: str, steps: int | None, seconds: float | None
+    name: str, steps: int | None, seconds: float | None, *, seeds: int = 1
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A bar for `koopax.fit`: steps per second, losses and the time left, moved by lines of metrics."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    """Bars for `koopax.fit`, one per seed: steps per second, losses and the time left, moved by lines of metrics."""
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description}"),
@@ -52,18 +52,25 @@ def training_progress(
         TextColumn("{task.fields[losses]}"),
     )
     with Progress(*columns, console=errors()) as bar:
-        task = bar.add_task(name, total=steps if seconds is None else seconds, counts="compiling", losses="")
-        shown: dict[str, float] = {}
+        total = steps if seconds is None else seconds
+        waiting = [bar.add_task(name, total=total, counts="compiling", losses="")]
+        tasks: dict[int | None, TaskID] = {}
+        shown: dict[int | None, dict[str, float]] = {}
 
         def watch(line: dict[str, Any]) -> None:
+            seed = line.get("seed")
+            if seed not in tasks:
+                tasks[seed] = waiting.pop() if waiting else bar.add_task(name, total=total, counts="", losses="")
+                bar.update(tasks[seed], description=name if seeds == 1 else f"{name}, seed {seed}")
             names = ("state", "reward", "validation_state", "validation_reward")
-            shown.update({key: line[key] for key in names if key in line})
+            losses = shown.setdefault(seed, {})
+            losses.update({key: line[key] for key in names if key in line})
             rate = line["step"] / line["seconds"] if line["seconds"] else 0.0
             bar.update(
-                task,
+                tasks[seed],
                 completed=line["step"] if seconds is None else line["seconds"],
                 counts=f"{line['step']} steps, {rate:.1f}/s",
-                losses="  ".join(f"{key.replace('validation_', 'val ')} {value:.4g}" for key, value in shown.items()),
+                losses="  ".join(f"{key.replace('validation_', 'val ')} {value:.4g}" for key, value in losses.items()),
             )
 
         yield watch

@@ -17,7 +17,7 @@ def reproduce(
     """Reproduce a table or figure of the paper. Finished cells are kept, so it can be stopped and started at will.
 
     Args:
-        experiment: prediction, init-ablation, latent-ablation, gradients, or search, which found the defaults.
+        experiment: prediction, speed, init-ablation, latent-ablation, gradients, or search, which found the defaults.
         budget: smoke (seconds), cpu (hours on two cores) or paper (as published).
         out: where results go, one file per cell, a table and a figure.
         work: where cells train.
@@ -36,6 +36,7 @@ def reproduce(
             watcher=training_progress,
         )
     except Interrupted:
-        console.print(f"stopped; go on with: koopax reproduce {experiment} --budget {budget}", style="yellow")
+        again = f"koopax reproduce {experiment} --budget {budget} --out {out} --work {work}"
+        console.print(f"stopped; go on with: {again}", style="yellow", soft_wrap=True)
         raise SystemExit(130) from None
     results().print((folder / "table.md").read_text(), markup=False, highlight=False, soft_wrap=True)

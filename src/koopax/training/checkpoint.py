@@ -38,15 +38,16 @@ class Checkpoints:
         except OSError as error:
             raise KoopaxError(f"can't write a checkpoint to {self._folder} ({error}): free some space.") from error
 
-    def latest_step(self) -> int | None:
-        """The newest checkpoint's step, or None."""
-        return self._open().latest_step() if self._folder.is_dir() else None
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints that are kept, the newest last."""
+        return sorted(self._open().all_steps()) if self._folder.is_dir() else []
 
-    def restore(self, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
-        """The newest checkpoint, in the structure of `like`."""
-        step = self.latest_step()
-        if step is None:
+    def restore(self, like: TrainState, step: int | None = None) -> tuple[TrainState, dict[str, Any]]:
+        """The checkpoint of a step, the newest by default, in the structure of `like`."""
+        steps = self.steps()
+        if not steps:
             raise KoopaxError(f"there is no checkpoint in {self._folder} to resume from: train without --resume.")
+        step = steps[-1] if step is None else step
         arrays, rest = eqx.partition(like, eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
         target = {str(index): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for index, leaf in enumerate(leaves)}

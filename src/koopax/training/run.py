@@ -1,10 +1,12 @@
 """A run: a model, how it was trained, and the folder that holds both.
 
-config.json      settings, data, versions, commit, machine
+config.json      settings, data and its fingerprint, versions, commit, machine
 metrics.jsonl    one line per `log_every` steps and per validation
 model.koopax     the model after the last step
 best.koopax      the model with the lowest validation loss
 checkpoints/     what a resumed run starts from
+
+A training of several seeds is a folder of runs: seed-0/, seed-1/, …
 """
 
 import json
@@ -65,7 +67,9 @@ class Run:
         )
 
 
-def write_config(folder: Path, model: DynamicsModel, config: TrainConfig, data: dict[str, Any]) -> None:
+def write_config(
+    folder: Path, model: DynamicsModel, config: TrainConfig, data: dict[str, Any], fingerprint: str | None
+) -> None:
     """Record what a run is, before its first step."""
     document = {
         "format": FORMAT,
@@ -73,14 +77,22 @@ def write_config(folder: Path, model: DynamicsModel, config: TrainConfig, data: 
         "model": asdict(model.config),
         "parameters": model.num_parameters(),
         "data": data,
+        "fingerprint": fingerprint,
         **provenance(),
     }
     write_json(folder / "config.json", document)
 
 
-def check_recorded(folder: Path, model: DynamicsModel, config: TrainConfig, *, changeable: tuple[str, ...]) -> None:
-    """Raise unless a run folder records this model and these settings; changeable ones are recorded anew."""
+def check_recorded(
+    folder: Path, model: DynamicsModel, config: TrainConfig, fingerprint: str | None, *, changeable: tuple[str, ...]
+) -> None:
+    """Raise unless a run folder records this model, data and settings; changeable settings are recorded anew."""
     document = read_config(folder)
+    if not same_fingerprint(document, fingerprint):
+        raise KoopaxError(
+            f"the run {str(folder)!r} was begun on other training episodes (fingerprint {document['fingerprint']}, "
+            f"now {fingerprint}): resume it with the data it was begun on, or begin a new run."
+        )
     if config_from_json(document["model"]) != model.config:
         raise KoopaxError(f"the run {str(folder)!r} trains another model: resume it with the one that it records.")
     given, recorded = asdict(config), document["train"]
@@ -93,6 +105,17 @@ def check_recorded(folder: Path, model: DynamicsModel, config: TrainConfig, *, c
     write_json(folder / "config.json", {**document, "train": given})
 
 
+def same_fingerprint(document: dict[str, Any], fingerprint: str | None) -> bool:
+    """Whether training episodes are those that a config.json records; one without a fingerprint agrees with any."""
+    return document.get("fingerprint") in (None, fingerprint)
+
+
+def seed_folders(folder: Path) -> list[Path]:
+    """The runs inside the folder of a training of several seeds, by seed; none where it is something else."""
+    found = [path.parent for path in folder.glob("seed-*/config.json") if path.parent.name[5:].isdigit()]
+    return sorted(found, key=lambda path: int(path.name[5:]))
+
+
 def write_outcome(folder: Path, outcome: dict[str, Any]) -> None:
     """Record how a run ended."""
     write_json(folder / "config.json", {**read_config(folder), "outcome": outcome})
@@ -101,6 +124,8 @@ def write_outcome(folder: Path, outcome: dict[str, Any]) -> None:
 def read_config(folder: str | Path) -> dict[str, Any]:
     """The recorded settings of a run folder."""
     path = Path(folder) / "config.json"
+    if not path.is_file() and (seeds := seed_folders(Path(folder))):
+        raise KoopaxError(f"{str(folder)!r} holds the runs of {len(seeds)} seeds: name one, such as {seeds[0]}.")
     try:
         document = json.loads(path.read_text())
         if document["format"] > FORMAT:

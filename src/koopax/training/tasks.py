@@ -1,5 +1,6 @@
 """A training task: which data, which model, which settings. What `koopax train` records and resumes."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -7,16 +8,17 @@ from typing import Any, NamedTuple
 
 import jax
 
-from koopax._errors import KoopaxError
+from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.data import load
 from koopax.data.episodes import Episodes
+from koopax.data.fingerprint import fingerprint
 from koopax.data.normalisation import Normaliser
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import config_from_json, load_model
 from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
-from koopax.training.fit import fit
-from koopax.training.run import Run, read_config
+from koopax.training.fit import fit, fit_seeds
+from koopax.training.run import Run, read_config, same_fingerprint, seed_folders
 
 # Of the episodes that are not tested on: the share for validation.
 VALIDATION = 0.1
@@ -57,7 +59,11 @@ class Splits(NamedTuple):
 
 def splits(task: TrainTask) -> Splits:
     """Episodes to train on, to validate on and to test on; the same for every model and seed."""
-    episodes = load(task.source, **task.source_options)
+    return split_episodes(task, load(task.source, **task.source_options))
+
+
+def split_episodes(task: TrainTask, episodes: Episodes) -> Splits:
+    """As `splits`, of episodes that are loaded already."""
     rest, test = episodes.split(task.split, seed=task.split_seed)
     if rest.num_episodes < 2:
         raise KoopaxError(
@@ -78,24 +84,66 @@ def run_task(
 ) -> Run:
     """Train the task's model, keeping everything in `folder`; `episodes` are its splits, where they are at hand."""
     episodes = episodes or splits(task)
-    key = jax.random.key(task.train.seed)
-    if resume:
-        # As it was begun, whatever the preset has become since.
-        config = config_from_json(read_config(folder or Path())["model"])
-        model = DynamicsModel(config, Normaliser.fit(episodes.train), key=key)
-    else:
-        model = DynamicsModel.create(task.model, episodes.train, key=key, **task.model_options)
     return fit(
-        model,
+        _model(task, task.train.seed, episodes.train, folder if resume else None),
         episodes.train,
         validation=episodes.validation,
         out=folder,
         resume=resume,
         sinks=sinks,
-        data={name: value for name, value in asdict(task).items() if name != "train"},
+        data=_recorded(task),
         watch=watch,
         config=task.train,
     )
+
+
+def run_task_seeds(
+    task: TrainTask,
+    count: int,
+    folder: Path,
+    *,
+    resume: bool = False,
+    sinks: tuple[str, ...] = ("jsonl",),
+    watch: Callable[[dict[str, Any]], None] | None = None,
+) -> list[Run]:
+    """Train `count` seeds of the task's model, from its own seed on, each in a folder of its own inside `folder`."""
+    if count < 1:
+        raise KoopaxError(f"seeds is {count}: use 1 or more.")
+    episodes = splits(task)
+    first = task.train.seed
+    begun = folder / f"seed-{first}" if resume else None
+    return fit_seeds(
+        [_model(task, first + index, episodes.train, begun) for index in range(count)],
+        episodes.train,
+        validation=episodes.validation,
+        out=folder,
+        resume=resume,
+        sinks=sinks,
+        data=_recorded(task),
+        watch=watch,
+        config=task.train,
+    )
+
+
+def _model(task: TrainTask, seed: int, train: Episodes, begun: Path | None) -> DynamicsModel:
+    """The untrained model of a seed; for a run that was begun as it was then, whatever the preset has become since."""
+    key = jax.random.key(seed)
+    if begun is None:
+        return DynamicsModel.create(task.model, train, key=key, **task.model_options)
+    return DynamicsModel(config_from_json(read_config(begun)["model"]), Normaliser.fit(train), key=key)
+
+
+def _recorded(task: TrainTask) -> dict[str, Any]:
+    return {name: value for name, value in asdict(task).items() if name != "train"}
+
+
+def read_task_seeds(folder: Path) -> tuple[TrainTask, int] | None:
+    """The task and the number of seeds in the folder of a training of several seeds; None where it is something else.
+
+    The task's settings are those of the first seed.
+    """
+    seeds = seed_folders(folder)
+    return (read_task(seeds[0]), len(seeds)) if seeds else None
 
 
 def read_task(folder: Path) -> TrainTask:
@@ -125,14 +173,20 @@ def load_trained(path: Path, *, best: bool = False) -> DynamicsModel:
 def model_and_test_episodes(
     path: Path, source: str | None, *, best: bool = False, **options: Any
 ) -> tuple[DynamicsModel, Episodes]:
-    """A trained model and episodes to test it on: all of `source`, or the test split of its own data."""
+    """A trained model and episodes to test it on, none of which it was trained on.
+
+    Without a `source` they are the test split of the run's own data; so they are where `source` holds the same episodes
+    under whatever name. Of any other source they are all there are.
+    """
     model = load_trained(path, best=best)
     if source is not None:
         episodes = load(source, **options)
+        if path.is_dir():
+            episodes = _held_out(path, source, episodes)
     elif options:
         raise KoopaxError(f"columns {options} are given without a table: name a SOURCE, or leave them out.")
     elif path.is_dir():
-        episodes = splits(read_task(path)).test
+        episodes = _test_episodes(path)
     else:
         raise KoopaxError(f"the model file {str(path)!r} does not know its data: name a SOURCE to test on.")
     sizes = (model.config.state_size, model.config.action_size)
@@ -142,3 +196,35 @@ def model_and_test_episodes(
             f"{(episodes.state_size, episodes.action_size)}: test it on data of the same system."
         )
     return model, episodes
+
+
+def _test_episodes(folder: Path) -> Episodes:
+    """The test split of a run's own data, if that is still what it was."""
+    task = read_task(folder)
+    found = splits(task)
+    if not same_fingerprint(read_config(folder), fingerprint(found.train)):
+        raise KoopaxError(
+            f"{task.source!r} has changed since {str(folder)!r} was trained on it, so that its test episodes may be "
+            "among those trained on: restore it, or name other data as SOURCE."
+        )
+    return found.test
+
+
+def _held_out(folder: Path, source: str, episodes: Episodes) -> Episodes:
+    """Of `episodes` the test split, if a run was trained on them, else all; says which."""
+    document = read_config(folder)
+    if document.get("fingerprint") is None:
+        return episodes
+    if same_fingerprint(document, fingerprint(episodes)):
+        raise KoopaxError(f"{source!r} holds the very episodes that {str(folder)!r} was trained on: name others.")
+    try:
+        found = split_episodes(read_task(folder), episodes)
+    except KoopaxError:  # trained by `koopax.fit`, which does not know of a split, or too few episodes to split
+        return episodes
+    if same_fingerprint(document, fingerprint(found.train)):
+        count = f"the {found.test.num_episodes} of its {episodes.num_episodes} episodes that were held out"
+        note, episodes = f"is what {str(folder)!r} was trained on: tested on {count}.", found.test
+    else:
+        note = f"is not the data that {str(folder)!r} was trained on: tested on all {episodes.num_episodes} episodes."
+    warnings.warn(f"{source!r} {note}", KoopaxWarning, stacklevel=3)
+    return episodes
