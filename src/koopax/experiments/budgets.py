@@ -31,11 +31,37 @@ class Budget:
     """Latent sizes of the ablation."""
     ablation_environments: tuple[str, ...] = ("halfcheetah",)
     """Environments whose expert sets the ablations use."""
+    search_seconds: float = 30.0
+    """Training time of every arm of the search."""
+    search_environments: tuple[str, ...] = ("halfcheetah", "hopper")
+    """Environments whose expert sets the search uses."""
+    speed_horizons: tuple[int, ...] = (10, 50, 100, 200, 500)
+    """Horizons at which training speed is measured."""
+    speed_batch_size: int = 256
+    """Windows in a batch where speed is measured; the paper's at every budget but the smallest."""
+    speed_rounds: int = 7
+    """Interleaved rounds of the speed measurement."""
 
 
 BUDGETS = {
-    "smoke": Budget(4_000, 2.0, 4, 4, 10, 50, 1, 1, datasets=1, latent_sizes=(16, 32)),
-    "cpu": Budget(200_000, 90.0, 600, 64, 100, 5_000, 3, 1),
+    "smoke": Budget(
+        4_000,
+        2.0,
+        4,
+        4,
+        10,
+        50,
+        1,
+        1,
+        datasets=1,
+        latent_sizes=(16, 32),
+        search_seconds=2.0,
+        search_environments=("hopper",),
+        speed_horizons=(2, 5),
+        speed_batch_size=4,
+        speed_rounds=3,
+    ),
+    "cpu": Budget(200_000, 30.0, 300, 16, 100, 2_000, 3, 1),
     "paper": Budget(
         1_000_000,
         7_200.0,
@@ -46,6 +72,9 @@ BUDGETS = {
         3,
         3,
         ablation_environments=("halfcheetah", "walker2d", "hopper"),
+        search_seconds=1_800.0,
+        search_environments=("halfcheetah", "walker2d", "hopper"),
+        speed_rounds=21,
     ),
 }
 

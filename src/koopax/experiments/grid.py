@@ -13,7 +13,8 @@ from typing import Any
 from koopax._errors import DivergedError, KoopaxError
 from koopax._provenance import provenance
 from koopax.evaluation.prediction import prediction_error
-from koopax.models.presets import LEARNING_RATES, preset
+from koopax.models.presets import preset
+from koopax.training.fit import resolved
 from koopax.training.run import write_json
 from koopax.training.tasks import TrainTask, run_task, splits
 
@@ -52,22 +53,42 @@ def run_grid(
     cells: Sequence[Cell], testing: Testing, results: Path, work: Path, *, report: Report, watcher: Callable
 ) -> list[dict[str, Any]]:
     """Run what is not finished yet and return the result of every cell, in order."""
-    names = [cell.name for cell in cells]
+    return run_missing(
+        [cell.name for cell in cells],
+        [_made_of(cell) for cell in cells],
+        lambda number: run_cell(cells[number], testing, work / cells[number].name, watcher),
+        results,
+        report=report,
+    )
+
+
+def run_missing(
+    names: Sequence[str],
+    made_of: Sequence[dict[str, Any]],
+    run: Callable[[int], dict[str, Any]],
+    results: Path,
+    *,
+    report: Report,
+) -> list[dict[str, Any]]:
+    """The document of every cell, in order: read if it is there, made of the same settings, and else by `run(number)`.
+
+    `made_of` is all that decides a cell's numbers; a cell's document holds it under the same name.
+    """
     if len(set(names)) != len(names):
         raise KoopaxError("two cells of a grid have the same name: make their labels different.")
     found = []
-    for number, cell in enumerate(cells, start=1):
-        path = results / "cells" / f"{cell.name}.json"
+    for number, name in enumerate(names):
+        path = results / "cells" / f"{name}.json"
         if path.is_file():
             document = json.loads(path.read_text())
-            if document["made_of"] != _made_of(cell):
+            if document["made_of"] != made_of[number]:
                 raise KoopaxError(
                     f"{str(path)!r} was made with other settings than today's: delete it, or use another --out."
                 )
             found.append(document)
             continue
-        report(f"{number}/{len(cells)} {cell.name}")
-        document = run_cell(cell, testing, work / cell.name, watcher)
+        report(f"{number + 1}/{len(names)} {name}")
+        document = run(number)
         write_json(path, document)
         found.append(document)
     return found
@@ -75,8 +96,9 @@ def run_grid(
 
 def _made_of(cell: Cell) -> dict[str, Any]:
     """All that decides a cell's numbers, as JSON has it."""
-    settings = {"task": asdict(cell.task), "preset": preset(cell.task.model), "learning_rates": LEARNING_RATES}
-    return json.loads(json.dumps(settings, default=dict))
+    model = preset(cell.task.model) | dict(cell.task.model_options)
+    train = asdict(resolved(cell.task.train, model["core"]))
+    return json.loads(json.dumps(asdict(cell.task) | {"model_options": model, "train": train}, default=dict))
 
 
 def error_of(cell: dict[str, Any], quantity: str, unit: str = "normalised") -> float:

@@ -9,58 +9,72 @@ from typing import Any
 
 from koopax.experiments.budgets import Budget
 from koopax.experiments.grid import Cell, error_of
-from koopax.experiments.paper import ENVIRONMENTS
 from koopax.experiments.prediction import MLP_HORIZON
 from koopax.experiments.summaries import Summary, markdown
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask
 
-# name: (preset, options of the model, settings of training)
-ARMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "koopman": ("koopman", {}, {}),
-    "koopman lr 1e-3": ("koopman", {}, {"learning_rate": 1e-3}),
-    "koopman lr 6e-3": ("koopman", {}, {"learning_rate": 6e-3}),
-    "koopman batch 32": ("koopman", {}, {"batch_size": 32}),
-    "koopman spectrum paper": ("koopman", {"spectrum": "paper"}, {}),
-    "koopman spectrum lr ×0.3": ("koopman", {}, {"spectrum_learning_rate": 0.3}),
-    "koopman spectrum lr ×3": ("koopman", {}, {"spectrum_learning_rate": 3.0}),
-    "koopman own reward head": ("koopman", {"reward_hidden": (256,), "encoder_hidden": (384,)}, {}),
-    "koopman decoder 128": ("koopman", {"decoder_hidden": (128,), "encoder_hidden": (768,)}, {}),
-    "koopman embedding 64": ("koopman", {"action_embedding": 64, "action_hidden": (128,)}, {}),
-    "koopman no consistency": ("koopman", {}, {"consistency_weight": 0.0}),
-    "koopman all-step consistency": ("koopman", {}, {"consistency_steps": None}),
-    "koopman-paper": ("koopman-paper", {}, {}),
-    "mlp lr 1e-3": ("mlp", {}, {"learning_rate": 1e-3}),
-    "mlp lr 3e-3": ("mlp", {}, {"learning_rate": 3e-3}),
-    "gru lr 1e-3": ("gru", {}, {"learning_rate": 1e-3}),
+# Where the search stands; every arm but the first differs from it in what its name says. Written out, so that arms
+# stay what they were when the defaults change.
+KOOPMAN_MODEL = {
+    "encoder_hidden": (256,),
+    "decoder_hidden": (384, 384),
+    "reward_hidden": None,
+    "activation": "gelu",
+    "action_embedding": 16,
+    "action_hidden": (64,),
+    "spectrum": "multiscale",
+}
+KOOPMAN_TRAINING = {"learning_rate": 5e-3, "loss_stride": 10, "batch_size": 16, "consistency_weight": 0.001}
+BASELINE_TRAINING = {"loss_stride": 10, "batch_size": 16}
+
+# name: (options of the model, settings of training)
+KOOPMAN_ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "koopman": ({}, {}),
+    "koopman lr 3e-3": ({}, {"learning_rate": 3e-3}),
+    "koopman lr 8e-3": ({}, {"learning_rate": 8e-3}),
+    "koopman stride 5": ({}, {"loss_stride": 5}),
+    "koopman batch 32": ({}, {"batch_size": 32}),
+    "koopman spectrum paper": ({"spectrum": "paper"}, {}),
+    "koopman spectrum lr x0.3": ({}, {"spectrum_learning_rate": 0.3}),
+    "koopman input scale x3": ({"input_std": 3 * (2 * 16) ** -0.5}, {}),
+    "koopman one decoder layer, large encoder": (
+        {"decoder_hidden": (256,), "encoder_hidden": (640,), "activation": "relu"},
+        {},
+    ),
+    "koopman three decoder layers": ({"decoder_hidden": (256, 256, 256), "encoder_hidden": (384,)}, {}),
+    "koopman embedding 64": ({"action_embedding": 64, "action_hidden": (128,), "encoder_hidden": (128,)}, {}),
+    "koopman no consistency": ({}, {"consistency_weight": 0.0}),
+}
+BASELINE_ARMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "mlp lr 5e-4": ("mlp", {}, {"learning_rate": 5e-4, "loss_stride": 1}),
+    "mlp lr 1e-3": ("mlp", {}, {"learning_rate": 1e-3, "loss_stride": 1}),
+    "mlp lr 2e-3": ("mlp", {}, {"learning_rate": 2e-3, "loss_stride": 1}),
     "gru lr 3e-3": ("gru", {}, {"learning_rate": 3e-3}),
     "gru lr 6e-3": ("gru", {}, {"learning_rate": 6e-3}),
-    "transformer lr 3e-4": ("transformer", {}, {"learning_rate": 3e-4}),
     "transformer lr 1e-3": ("transformer", {}, {"learning_rate": 1e-3}),
     "transformer lr 3e-3": ("transformer", {}, {"learning_rate": 3e-3}),
-    "dssm lr 1e-3": ("dssm", {}, {"learning_rate": 1e-3}),
     "dssm lr 3e-3": ("dssm", {}, {"learning_rate": 3e-3}),
     "dssm lr 6e-3": ("dssm", {}, {"learning_rate": 6e-3}),
 }
+ARMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    name: ("koopman", KOOPMAN_MODEL | model, KOOPMAN_TRAINING | training)
+    for name, (model, training) in KOOPMAN_ARMS.items()
+} | {name: (preset, model, BASELINE_TRAINING | training) for name, (preset, model, training) in BASELINE_ARMS.items()}
 
 
 def cells(budget: Budget) -> list[Cell]:
-    """Every arm on every expert set, one environment after the other."""
-    return [
-        _cell(environment, arm, budget)
-        for environment in ENVIRONMENTS[::-1][: 1 if budget.datasets == 1 else None]
-        for arm in ARMS
-    ]
+    """Every arm on the expert sets that the budget has room for, one environment after the other."""
+    return [_cell(environment, arm, budget) for environment in budget.search_environments for arm in ARMS]
 
 
 def _cell(environment: str, arm: str, budget: Budget) -> Cell:
     model, options, settings = ARMS[arm]
     defaults = {
         "horizon": min(MLP_HORIZON, budget.horizon) if model == "mlp" else budget.horizon,
-        "seconds": budget.seconds,
-        "batch_size": budget.batch_size,
+        "seconds": budget.search_seconds,
         "validation_horizon": budget.horizon,
-        "validate_every": 100,
+        "validate_every": 500,
         "validation_windows": min(256, budget.windows),
     }
     task = TrainTask(
@@ -70,7 +84,7 @@ def _cell(environment: str, arm: str, budget: Budget) -> Cell:
         model_options=options,
         train=TrainConfig(**(defaults | settings)),
     )
-    name = f"{environment}-{arm}".replace(" ", "-").replace("×", "x")
+    name = f"{environment}-{arm}".replace(" ", "-").replace(",", "")
     return Cell(name, {"environment": environment, "arm": arm}, task)
 
 

@@ -9,7 +9,7 @@ from koopax._errors import DivergedError, KoopaxError
 from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.presets import DEFAULT_LEARNING_RATE, LEARNING_RATES
+from koopax.models.presets import OTHER_TRAINING, TRAINING
 from koopax.training.config import TrainConfig
 from koopax.training.interrupt import StopRequest
 from koopax.training.loop import Loop, Programs, fresh_state
@@ -137,13 +137,18 @@ def _settings(config: TrainConfig | None, settings: dict[str, Any], core: str) -
     for name in settings:
         if name not in known:
             raise KoopaxError(f"fit has no setting {name!r}: it takes {', '.join(sorted(known))}.")
-    config = replace(config or TrainConfig(), **settings)
     # Resolved here, so that what is recorded is what ran.
-    if config.learning_rate is None:
-        config = replace(config, learning_rate=LEARNING_RATES.get(core, DEFAULT_LEARNING_RATE))
+    return resolved(replace(config or TrainConfig(), **settings), core)
+
+
+def resolved(config: TrainConfig, core: str) -> TrainConfig:
+    """The settings with what the user left open filled in for that core."""
+    missing = {
+        name: value for name, value in TRAINING.get(core, OTHER_TRAINING).items() if getattr(config, name) is None
+    }
     if config.steps is None:
-        config = replace(config, steps=STEPS if config.seconds is None else STEPS_WITH_TIME_LIMIT)
-    return config
+        missing["steps"] = STEPS if config.seconds is None else STEPS_WITH_TIME_LIMIT
+    return replace(config, **missing)
 
 
 def _check(
