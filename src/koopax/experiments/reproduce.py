@@ -10,7 +10,7 @@ import jax
 
 from koopax._errors import unknown_name
 from koopax.data.atomic import new_file
-from koopax.experiments import ablations, figures, gradients, prediction, search
+from koopax.experiments import ablations, bench_report, bench_speed, figures, gradients, prediction, search
 from koopax.experiments.budgets import Budget, budget
 from koopax.experiments.grid import Cell, Testing, run_grid
 from koopax.experiments.summaries import Summary
@@ -33,7 +33,22 @@ GRIDS = {
     "latent-ablation": GridExperiment(ablations.latent_cells, ablations.summarise_latent, figures.ablation),
     "search": GridExperiment(search.cells, search.summarise, figures.search, split="validation"),
 }
-EXPERIMENTS = (*GRIDS, "gradients")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """An experiment that trains nothing to the end: one document, measured in one go."""
+
+    measure: Callable[[Budget], dict[str, Any]]
+    summarise: Callable[[dict[str, Any]], Summary]
+    figure: Callable[[dict[str, Any]], Any]
+
+
+MEASUREMENTS = {
+    "gradients": Measurement(gradients.measure, gradients.summarise, figures.gradients),
+    "speed": Measurement(bench_speed.measure_budget, bench_report.summarise, bench_report.figure),
+}
+EXPERIMENTS = (*GRIDS, *MEASUREMENTS)
 
 
 def reproduce(
@@ -52,8 +67,8 @@ def reproduce(
     folder = results / name / budget_name
     folder.mkdir(parents=True, exist_ok=True)
     keep_compilations(work)
-    if name == "gradients":
-        summary, figure = _gradients(folder, size)
+    if name in MEASUREMENTS:
+        summary, figure = _measured(MEASUREMENTS[name], folder, size)
     else:
         experiment = GRIDS[name]
         testing = Testing(horizon=size.horizon, windows=size.windows, split=experiment.split)
@@ -67,12 +82,12 @@ def reproduce(
     return folder
 
 
-def _gradients(folder: Path, size: Budget) -> tuple[Summary, Any]:
+def _measured(experiment: Measurement, folder: Path, size: Budget) -> tuple[Summary, Any]:
     path = folder / "measurement.json"
     if not path.is_file():
-        write_json(path, gradients.measure(size))
+        write_json(path, experiment.measure(size))
     found = json.loads(path.read_text())
-    return gradients.summarise(found), figures.gradients(found)
+    return experiment.summarise(found), experiment.figure(found)
 
 
 def keep_compilations(work: Path) -> None:

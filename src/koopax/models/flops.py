@@ -47,42 +47,53 @@ class Flops:
 
 
 def training_flops(
-    model: DynamicsModel, *, horizon: int, batch_size: int, consistency_steps: int | None, reward: bool
+    model: DynamicsModel,
+    *,
+    horizon: int,
+    batch_size: int,
+    consistency_steps: int | None,
+    reward: bool,
+    loss_stride: int = 1,
 ) -> Flops:
-    """One gradient step on `batch_size` windows of `horizon` steps, with the state loss on every step.
+    """One gradient step on `batch_size` windows of `horizon` steps.
 
     Args:
         model: whose sizes count.
         horizon: T.
         batch_size: windows.
-        consistency_steps: steps of a window encoded for the consistency loss, None for all, 0 for none.
+        consistency_steps: decoded steps of a window on which the consistency loss is taken, None for all, 0 for none.
         reward: whether rewards are predicted too.
+        loss_stride: n, where only every n-th step is decoded and compared.
     """
-    rows = batch_size * horizon
-    encoded = batch_size * (1 + (horizon if consistency_steps is None else min(consistency_steps, horizon)))
+    decoded = -(-horizon // loss_stride)
+    rows = batch_size * decoded
+    encoded = batch_size * (1 + (decoded if consistency_steps is None else min(consistency_steps, decoded)))
     products = encoded * _network(model.encoder, of_data=True) + rows * _network(model.decoder)
     if reward and model.reward_head is not None:
         products += rows * _network(model.reward_head)
-    core = core_flops(model.core, horizon, batch_size)
+    core = core_flops(model.core, horizon, batch_size, loss_stride if model.reward_head is None else 1)
     return Flops(products + core.products, core.recurrence)
 
 
 @singledispatch
-def core_flops(core: LatentDynamics, horizon: int, batch_size: int) -> Flops:
-    """The core's share of `training_flops`: all T latents of every window, and the gradient."""
+def core_flops(core: LatentDynamics, horizon: int, batch_size: int, stride: int = 1) -> Flops:
+    """The core's share of `training_flops`: every `stride`-th latent of each window, and the gradient.
+
+    Only a diagonal linear core saves anything by leaving latents out: n of its steps are one step of another.
+    """
     raise NotImplementedError(f"the operations of {type(core).__name__} have no formula in koopax.models.flops")
 
 
 @core_flops.register
-def _(core: KoopmanCore, horizon: int, batch_size: int) -> Flops:
+def _(core: KoopmanCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
     rows, modes = batch_size * horizon, core.latent_size // 2
     embedded = core.action_encoder.layers[-1].weight.shape[0]
     each = _network(core.action_encoder, of_data=True) + _product(embedded, core.latent_size)
-    return Flops(rows * each, rows * 24.0 * modes)
+    return Flops(rows * each, batch_size * -(-horizon // stride) * 24.0 * modes)
 
 
 @core_flops.register
-def _(core: PaperListingCore, horizon: int, batch_size: int) -> Flops:
+def _(core: PaperListingCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
     rows, modes = batch_size * horizon, core.latent_size // 2
     embedded = core.action_encoder.layers[-1].weight.shape[0]
     each = _network(core.action_encoder, of_data=True) + _product(embedded, core.latent_size)
@@ -91,20 +102,20 @@ def _(core: PaperListingCore, horizon: int, batch_size: int) -> Flops:
 
 
 @core_flops.register
-def _(core: MLPCore, horizon: int, batch_size: int) -> Flops:
+def _(core: MLPCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
     hidden = core.latent_input.weight.shape[0]
     each = _actions(core.action_input) + 2 * _product(core.latent_size, hidden)
     return Flops(batch_size * horizon * each)
 
 
 @core_flops.register
-def _(core: GRUCore, horizon: int, batch_size: int) -> Flops:
+def _(core: GRUCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
     each = _actions(core.action_input) + _product(core.latent_size, 3 * core.latent_size)
     return Flops(batch_size * horizon * each)
 
 
 @core_flops.register
-def _(core: TransformerCore, horizon: int, batch_size: int) -> Flops:
+def _(core: TransformerCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
     tokens, width = horizon + 1, core.latent_size
     embedding = horizon * _product(*core.action_embedding.weight.shape, of_data=True)
     feedforward = core.blocks[0].feedforward_in.weight.shape[0]
@@ -115,7 +126,7 @@ def _(core: TransformerCore, horizon: int, batch_size: int) -> Flops:
 
 
 @core_flops.register
-def _(core: DSSMCore, horizon: int, batch_size: int) -> Flops:
+def _(core: DSSMCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
     tokens, channels = horizon + 1, core.latent_size
     embedding = horizon * _product(*core.action_embedding.weight.shape, of_data=True)
     mixing = len(core.layers) * tokens * _product(channels, 2 * channels)

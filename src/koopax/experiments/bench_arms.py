@@ -1,0 +1,124 @@
+"""The arms of the speed comparison: which model, which loss, and one compiled training step of it.
+
+Every arm is trained for state prediction with the same loss: the squared error of every state of the window and, with
+weight 0.001, the consistency of the latents. They differ in one thing: `paper-listing` takes the consistency on every
+step, as published; the others on a random subset, which is the default of `koopax train`.
+
+An arm `MODEL@N` takes the losses on every N-th step of a window only, from a random one on.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from koopax._errors import KoopaxError
+from koopax._types import PRNGKeyArray
+from koopax.data import load
+from koopax.data.episodes import Episodes
+from koopax.data.windows import WindowSampler
+from koopax.experiments.bench_settings import LISTING, SpeedSettings, parse_arm
+from koopax.models.dynamics import DynamicsModel
+from koopax.models.flops import Flops, training_flops
+from koopax.models.paper_listing import paper_listing_model
+from koopax.training.config import TrainConfig
+from koopax.training.state import TrainState, initial_state, train_step
+
+
+def load_data(settings: SpeedSettings) -> Episodes:
+    """The episodes that windows are drawn from."""
+    if settings.source.startswith("koopax/"):
+        return load(settings.source, steps=settings.data_steps)
+    return load(settings.source)
+
+
+def build_model(arm: str, data: Episodes, *, key: PRNGKeyArray) -> DynamicsModel:
+    """The arm's model with fresh parameters."""
+    name, _ = parse_arm(arm)
+    return paper_listing_model(data, key=key) if name == LISTING else DynamicsModel.create(name, data, key=key)
+
+
+def train_config(arm: str, horizon: int, settings: SpeedSettings) -> TrainConfig:
+    """How the arm is trained: koopax's defaults, with the state loss on every step."""
+    name, stride = parse_arm(arm)
+    options: dict[str, Any] = {"consistency_steps": None} if name == LISTING else {}
+    options |= _if_known("loss_stride", stride, unset=1)
+    options |= _if_known("time_chunk", settings.time_chunk if name.startswith("koopman") else None, unset=None)
+    return TrainConfig(
+        horizon=horizon,
+        batch_size=settings.batch_size,
+        learning_rate=1e-3,
+        reward_weight=float(settings.reward),
+        **options,
+    )
+
+
+def _if_known(name: str, value: Any, *, unset: Any) -> dict[str, Any]:
+    if name in {field.name for field in fields(TrainConfig)}:
+        return {name: value}
+    if value != unset:
+        raise KoopaxError(f"{name} is {value}, but training has no such setting: leave it out.")
+    return {}
+
+
+def arm_flops(arm: str, model: DynamicsModel, horizon: int, settings: SpeedSettings) -> Flops:
+    """The operations of one training step of the arm."""
+    config = train_config(arm, horizon, settings)
+    return training_flops(
+        model,
+        horizon=horizon,
+        batch_size=settings.batch_size,
+        consistency_steps=config.consistency_steps if config.consistency_weight else 0,
+        reward=settings.reward,
+        loss_stride=parse_arm(arm)[1],
+    )
+
+
+class CompiledStep:
+    """One training step of an arm, compiled ahead of time and without any numbers yet."""
+
+    def __init__(self, arm: str, horizon: int, settings: SpeedSettings, data: Episodes):
+        """Trace and compile."""
+        self._config = config = train_config(arm, horizon, settings)
+        self._fixed = WindowSampler(data, horizon, time_major=True), jnp.full((), 0.5), jax.random.key(0)
+
+        def advance(fixed: tuple, state: TrainState) -> TrainState:
+            sampler, progress, key = fixed
+            return train_step(state, sampler, progress, config, key)
+
+        def first_state(key: PRNGKeyArray) -> TrainState:
+            return initial_state(build_model(arm, data, key=key), config)
+
+        self._shapes = eqx.filter_eval_shape(first_state, jax.random.key(0))
+        # A compiler needs no values, and zeros need no program to make them.
+        compiled = eqx.filter_jit(advance, donate="all-except-first").lower(self._fixed, self.blank_state()).compile()
+        self._advance: Callable = compiled
+        self._memory = compiled.compiled.memory_analysis()
+
+    def blank_state(self) -> TrainState:
+        """A state of zeros: enough to see how much memory a step takes."""
+
+        def blank(leaf: Any) -> Any:
+            return jnp.asarray(np.zeros(leaf.shape, leaf.dtype)) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+
+        return jax.tree.map(blank, self._shapes)
+
+    def state(self, model: DynamicsModel) -> TrainState:
+        """The state before the first step, with buffers of its own."""
+        copied = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, model)
+        return initial_state(copied, self._config)
+
+    def run(self, state: TrainState, steps: int) -> TrainState:
+        """The state after so many steps, when they are done; the given one is used up."""
+        for _ in range(steps):
+            state = self._advance(self._fixed, state)
+        return jax.block_until_ready(state)
+
+    def planned_bytes(self) -> int:
+        """What XLA plans to hold besides the arguments: intermediate results, and outputs without a donated place."""
+        memory = self._memory
+        return memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes

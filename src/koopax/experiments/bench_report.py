@@ -1,0 +1,127 @@
+"""The speed comparison for people: Markdown tables and a figure, made from the measured document alone."""
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from koopax._plots import SKY, VERMILION, tidy
+from koopax.data.atomic import new_file
+from koopax.experiments.bench_settings import LISTING
+from koopax.experiments.figures import STYLES
+from koopax.experiments.paper import TRAINING_SPEED
+from koopax.experiments.summaries import Summary, markdown
+from koopax.training.run import write_json
+
+LISTING_STYLE = (VERMILION, (0, (1, 1)), "x")
+OTHER_STYLE = (SKY, "-", "P")
+TITLE = "Training speed against the horizon"
+
+
+def summarise(found: dict[str, Any]) -> Summary:
+    """Tables of speed, ratios, the fraction of the peak and memory, by model and horizon."""
+    settings = found["settings"]
+    horizons, models = settings["horizons"], settings["models"]
+    rows = {(row["model"], row["horizon"]): row for row in found["results"]}
+    head = ["model", *(f"τ = {horizon}" for horizon in horizons)]
+
+    def by_model(text) -> list[list[str]]:
+        return [[model, *(text(rows[model, horizon]) for horizon in horizons)] for model in models]
+
+    speed = [
+        [*line, _number(found["exponents"].get(line[0]))]
+        for line in by_model(lambda row: _number(row["steps_per_second"]))
+    ]
+    reward = "states and rewards" if settings["reward"] else "states alone"
+    low, high = found["matmul"]["spread"]
+    sections = [
+        f"Training steps per second, batch {settings['batch_size']}, {reward}, {settings['source']}, "
+        f"{found['cores']} cores ({found['machine']['processor']}). Median of interleaved rounds, compilation "
+        f"excluded; p is that of time ∝ τᵖ over τ ≥ 50.\n\n{markdown([*head, 'p'], speed)}",
+        f"## Koopman's speed over that of others\n\n{_ratio_table(found)}",
+        f"## Fraction of the peak\n\nOf {found['matmul_gflops']:.0f} GFLOP/s ({low:.0f} to {high:.0f}), a product of "
+        f"float32 matrices of size {found['matmul']['size']}, measured in the same rounds; operations by formula.\n\n"
+        + markdown(head, by_model(lambda row: _percent(row["fraction_of_peak"]))),
+        "## Peak memory of a step (GiB)\n\nGrowth of a process that runs this arm alone.\n\n"
+        + markdown(head, by_model(lambda row: _gibibytes(row["peak_memory_bytes"]))),
+        "## The paper's own (iterations per second, batch 256, one A100)\n\n"
+        + markdown(
+            ["model", *(f"τ = {horizon}" for horizon in (10, 50, 100, 200, 500))],
+            [[model, *(f"{rate:g}" for rate in rates)] for model, rates in TRAINING_SPEED.items()],
+        ),
+    ]
+    failed = [
+        f"- {row['model']} at τ = {row['horizon']}: {row['failure']}." for row in found["results"] if row["failure"]
+    ]
+    if failed:
+        sections.insert(1, "Not run:\n\n" + "\n".join(failed))
+    return Summary(TITLE, sections, found)
+
+
+def _ratio_table(found: dict[str, Any]) -> str:
+    others = [model for model in found["settings"]["models"] if model != "koopman"]
+    lines = [
+        [
+            str(row["horizon"]),
+            *(_number(row["koopman_over"].get(model)) for model in others),
+            "–"
+            if row["fastest_baseline"] is None
+            else f"{_number(row['koopman_over_fastest_baseline'])} ({row['fastest_baseline']})",
+        ]
+        for row in found["ratios"]
+    ]
+    return markdown(["τ", *others, "fastest baseline"], lines)
+
+
+def figure(found: dict[str, Any]) -> Figure:
+    """Steps per second against τ, both on log scales; bars from the slowest to the fastest round."""
+    drawn = Figure(figsize=(6.4, 4.4), layout="constrained")
+    panel = drawn.subplots()
+    for model in found["settings"]["models"]:
+        rows = [row for row in found["results"] if row["model"] == model and row["steps_per_second"]]
+        if not rows:
+            continue
+        colour, line, marker = LISTING_STYLE if model == LISTING else STYLES.get(model, OTHER_STYLE)
+        rates = [row["steps_per_second"] for row in rows]
+        below = [row["steps_per_second"] - row["spread"][0] for row in rows]
+        above = [row["spread"][1] - row["steps_per_second"] for row in rows]
+        panel.errorbar(
+            [row["horizon"] for row in rows],
+            rates,
+            yerr=[below, above],
+            color=colour,
+            linestyle=line,
+            marker=marker,
+            capsize=2,
+            label=model,
+        )
+    horizons = found["settings"]["horizons"]
+    panel.set(xscale="log", yscale="log", xlabel="horizon τ (steps)", ylabel="training steps per second")
+    panel.set_xticks(horizons, [str(horizon) for horizon in horizons])
+    panel.minorticks_off()
+    panel.legend(frameon=False, fontsize=8)
+    tidy(panel)
+    return drawn
+
+
+def write(found: dict[str, Any], folder: Path, *, command: str) -> None:
+    """Write `speed.json`, `speed.md` and `speed.png`."""
+    write_json(folder / "speed.json", {"command": command, **found})
+    summary = summarise(found)
+    with new_file(folder / "speed.md", overwrite=True) as temporary:
+        heading = f"# {summary.title}\n\nMade by `{command}` at commit {found['commit']}."
+        temporary.write_text("\n\n".join([heading, *summary.sections]) + "\n")
+    with new_file(folder / "speed.png", overwrite=True) as temporary:
+        figure(found).savefig(temporary, dpi=150, format="png")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def _gibibytes(value: float | None) -> str:
+    return "–" if value is None else f"{value / 2**30:.2f}"

@@ -1,0 +1,56 @@
+"""What `koopax bench speed` measures. Without heavy imports, because the command line shows the defaults."""
+
+from dataclasses import dataclass
+
+from koopax._errors import KoopaxError, unknown_name
+from koopax.models.presets import PRESETS
+
+BASELINES = ("mlp", "gru", "transformer", "dssm")
+LISTING = "paper-listing"
+MODELS = ("koopman", *BASELINES, LISTING)
+HORIZONS = (10, 50, 100, 200, 500)
+
+
+@dataclass(frozen=True)
+class SpeedSettings:
+    """What `koopax bench speed` measures."""
+
+    models: tuple[str, ...] = MODELS
+    """Arms: presets or "paper-listing", each possibly with `@N` for a loss on every N-th step."""
+    horizons: tuple[int, ...] = HORIZONS
+    """Steps that the models are unrolled for."""
+    batch_size: int = 256
+    """Windows in a batch."""
+    rounds: int = 7
+    """Interleaved rounds; slow arms leave after three."""
+    reward: bool = False
+    """Whether rewards are predicted too, by every arm."""
+    time_chunk: int | None = None
+    """Steps that the Koopman arms keep in memory at a time; None for all of them."""
+    memory: bool = True
+    """Whether each arm's memory is measured, in a process of its own."""
+    source: str = "koopax/halfcheetah/expert-v0"
+    """The dataset."""
+    data_steps: int = 100_000
+    """Its environment steps, where it is one of koopax's own; other sources are taken whole."""
+
+    def __post_init__(self) -> None:
+        for name in self.models:
+            model, stride = parse_arm(name)
+            if model != LISTING and model not in PRESETS:
+                raise unknown_name("model", model, [*PRESETS, LISTING])
+            if stride < 1:
+                raise KoopaxError(f"{name!r} asks for a loss on every {stride}th step: use 1 or more.")
+        for name in ("batch_size", "rounds"):
+            if getattr(self, name) < 1:
+                raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
+        if not self.models or not self.horizons or min(self.horizons) < 1:
+            raise KoopaxError(f"models {self.models} at horizons {self.horizons}: give one or more of each.")
+
+
+def parse_arm(name: str) -> tuple[str, int]:
+    """An arm's model and the stride of its loss: `koopman@4` takes it on every fourth step, `koopman` on every one."""
+    model, at, stride = name.partition("@")
+    if at and not stride.isdecimal():
+        raise KoopaxError(f"arm {name!r} has no stride that is a number: write MODEL@N, such as koopman@4.")
+    return model, int(stride) if at else 1
