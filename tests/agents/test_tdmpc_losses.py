@@ -60,10 +60,12 @@ def random_windows(seed, horizon=TINY.horizon, count=None):
 
 def scattered(learner, seed=0):
     """The learner with random noise on every parameter, so that no layer is zero and targets differ from the rest."""
-    leaves, structure = jax.tree.flatten(learner._replace(updates=jnp.zeros(())))
+    learned = learner.model, learner.policy, learner.targets
+    leaves, structure = jax.tree.flatten(learned)
     keys = jax.random.split(jax.random.key(seed), len(leaves))
     noisy = [leaf + 0.2 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(structure, noisy)._replace(updates=learner.updates)
+    model, policy, targets = jax.tree.unflatten(structure, noisy)
+    return learner._replace(model=model, policy=policy, targets=targets)
 
 
 def network(net, x):
@@ -183,8 +185,7 @@ def test_an_update_moves_targets_every_second_time_and_policy_by_its_own_optimis
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), tuple(second.targets), expected)
     # Without values there is nothing to gain for the policy; the model's gradients must not reach it.
     flat = learner._replace(
-        model=eqx.tree_at(lambda m: m.critics, learner.model, jax.tree.map(jnp.zeros_like, learner.model.critics)),
-        policy_optimiser=jax.tree.map(jnp.zeros_like, learner.policy_optimiser),
+        model=eqx.tree_at(lambda m: m.critics, learner.model, jax.tree.map(jnp.zeros_like, learner.model.critics))
     )
     value_free = dataclasses.replace(TINY, value_weight=0.0)
     after, _, _ = update(flat, random_windows(5), value_free, key=jax.random.key(1))

@@ -78,6 +78,8 @@ def update(
         learner.model, learner.targets, learner.policy, batch, config, key=target_key
     )
     changes, model_optimiser = optimiser.update(gradients, learner.model_optimiser)
+    faster = jax.tree.map(lambda change: config.core_rate * change, changes.core)
+    changes = eqx.tree_at(lambda model: model.core, changes, faster)
     model = eqx.apply_updates(learner.model, changes)
 
     valued = config.valued_steps

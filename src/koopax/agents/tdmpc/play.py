@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from koopax.agents.tdmpc.agent import Learner, decide, fresh_plans, mode_at
@@ -55,18 +54,17 @@ def play(
     return None
 
 
-def evaluate(config: TDMPCConfig, compiled: TDMPCConfig, learner: Learner, decisions: int) -> list[float]:
-    """Returns of `config.evaluate_episodes` episodes without exploration, played together."""
-    count = config.evaluate_episodes
+def evaluate(config: TDMPCConfig, learner: Learner, decisions: int, count: int) -> list[float]:
+    """Returns of `count` episodes without exploration, played together."""
     tasks = [Task(config.task, seed=config.seed, action_repeat=config.action_repeat) for _ in range(count)]
     first = EVALUATION_EPISODES + decisions * count
     observations = np.stack([task.reset(first + i) for i, task in enumerate(tasks)])
-    plans, mode = fresh_plans(compiled, tasks[0].action_size, count), mode_at(compiled, decisions, explore=False)
+    plans, mode = fresh_plans(config, tasks[0].action_size, count), mode_at(config, decisions, explore=False)
     returns, running, step = np.zeros(count), np.ones(count, bool), 0
     while running.any():
         # Seeds of evaluation decisions are negative: those of training are not.
         seeds = -1 - (step * count + np.arange(count))
-        decision = decide(learner.model, learner.policy, observations, plans, mode, seeds, compiled)
+        decision = decide(learner.model, learner.policy, observations, plans, mode, seeds, config)
         actions, plans = np.clip(np.asarray(decision.action), -1, 1), decision.state
         for i in np.flatnonzero(running):
             outcome = tasks[i].step(actions[i])
@@ -77,8 +75,3 @@ def evaluate(config: TDMPCConfig, compiled: TDMPCConfig, learner: Learner, decis
     for task in tasks:
         task.close()
     return returns.tolist()
-
-
-def policy_parameters(learner: Learner) -> int:
-    """Trainable numbers of model and policy."""
-    return sum(leaf.size for leaf in jax.tree.leaves((learner.model, learner.policy)))

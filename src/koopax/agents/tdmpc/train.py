@@ -28,7 +28,7 @@ from koopax.training.metrics import JsonLines, read_json_lines
 from koopax.training.run import write_json
 
 METRICS = "metrics.jsonl"
-CHANGEABLE = ("steps", "evaluate_every", "evaluate_episodes", "checkpoint_seconds")
+CHANGEABLE = ("steps", "evaluate_every", "evaluate_episodes", "final_episodes", "checkpoint_seconds")
 """Settings that may differ when a run is resumed."""
 
 Watch = Callable[[dict[str, Any]], None]
@@ -214,7 +214,8 @@ def _report(run: _Run, metrics: dict[str, float], finished: bool) -> None:
     passed = progress.decisions // config.evaluate_every
     if finished or passed > progress.evaluated:
         progress.evaluated = passed
-        returns = evaluate(config, run.compiled, run.learner, progress.decisions)
+        count = config.final_episodes if finished else config.evaluate_episodes
+        returns = evaluate(run.compiled, run.learner, progress.decisions, count)
         line |= {"evaluation_returns": returns, "evaluation_return": float(np.mean(returns))}
     run.sink.write(line)
     run.watch(line)
