@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -169,6 +170,30 @@ def test_a_loss_on_some_steps_expects_the_loss_on_all(data, horizon, stride):
     for name, values in found.items():
         error = 4 * float(values.std()) / np.sqrt(2000)
         assert float(values.mean()) == pytest.approx(full[name], abs=error + 1e-6), name
+
+
+@pytest.mark.parametrize("core", ["koopman", "gru"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_chunks_of_time_change_nothing_but_memory(data, core, stride):
+    model = DynamicsModel.create(core, data[0], latent_size=8, encoder_hidden=(8,), key=jax.random.key(0))
+    windows = WindowSampler(data[0], 11, time_major=True).sample(jax.random.key(0), 3)
+
+    def gradient(chunk):
+        config = TrainConfig(loss_stride=stride, time_chunk=chunk, consistency_steps=None)
+
+        def loss(parameters):
+            terms = loss_terms(eqx.combine(parameters, model), windows, config, key=jax.random.key(2))
+            return sum(terms.values())
+
+        return jax.jit(jax.value_and_grad(loss))(eqx.filter(model, model.trainable()))
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradient(4), gradient(None))
+
+
+def test_a_core_that_sees_the_whole_window_has_no_chunks(data):
+    model = DynamicsModel.create("dssm", data[0], latent_size=8, layers=1, state_size=4, key=jax.random.key(0))
+    with pytest.raises(KoopaxError, match="time_chunk"):
+        koopax.fit(model, data[0], horizon=10, steps=1, time_chunk=5, batch_size=2)
 
 
 def test_the_learning_rate_rises_and_falls():

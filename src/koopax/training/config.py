@@ -37,6 +37,9 @@ class TrainConfig:
     loss_stride: int | None = None
     """States and rewards are decoded and compared on every so many-th step of a window, from a random one on; 1 for
     every step, None for the core's own in `koopax.models.presets`."""
+    time_chunk: int | None = None
+    """Bounds the memory of a gradient: besides the latents, only what belongs to so many steps of the windows is kept,
+    and the rest is computed again. None keeps everything."""
     consistency_weight: float = 0.001
     """Weight of the consistency loss; 0 leaves it out."""
     consistency_steps: int | None = 4
@@ -62,7 +65,7 @@ class TrainConfig:
         for name in ("horizon", "batch_size", "log_every", "validate_every", "validation_windows", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
-        for name in ("steps", "loss_stride", "consistency_steps", "validation_horizon", "patience"):
+        for name in ("steps", "loss_stride", "time_chunk", "consistency_steps", "validation_horizon", "patience"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more, or None for its default.")
         for name in ("learning_rate", "clip"):

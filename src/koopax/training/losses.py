@@ -77,8 +77,8 @@ def loss_terms(
     rewards = model.normaliser.normalise_reward(windows.rewards)[chosen]
     start = jax.vmap(model.encoder)(states[0])
     states = states[1:][chosen]
-    before, latents = _rolled(model, start, actions, windows.durations, stride=stride, first=first)
-    predicted_states, predicted_rewards = jax.vmap(jax.vmap(model.read))(before, latents, actions[chosen])
+    before, latents = _rolled(model, start, actions, windows.durations, stride, first, config.time_chunk)
+    predicted_states, predicted_rewards = _read(model, before, latents, actions[chosen], stride, config.time_chunk)
 
     wanted = {name for name, weight in weights(config).items() if weight > 0}
     terms = {}
@@ -93,15 +93,44 @@ def loss_terms(
 
 
 def _rolled(
-    model: DynamicsModel, start: Array, actions: Array, durations: Array | None, *, stride: int, first: Array
+    model: DynamicsModel,
+    start: Array,
+    actions: Array,
+    durations: Array | None,
+    stride: int,
+    first: Array,
+    chunk: int | None,
 ) -> tuple[Array | None, Array]:
     """The latents before and after the chosen steps; those before only where a reward head reads them."""
     if model.reward_head is None:
-        return None, model.core.rollout_every(start, actions, durations, stride=stride, first=first)
-    latents = model.core.rollout_every(start, actions, durations, stride=1, first=jnp.zeros_like(first))
+        return None, model.core.rollout_every(start, actions, durations, stride=stride, first=first, chunk=chunk)
+    latents = model.core.rollout_every(start, actions, durations, stride=1, first=jnp.zeros_like(first), chunk=chunk)
     before = jnp.concatenate([start[None], latents[:-1]])
     chosen = steps_every(actions.shape[0], stride, first)
     return (before, latents) if stride == 1 else (before[chosen], latents[chosen])
+
+
+def _read(
+    model: DynamicsModel, before: Array | None, latents: Array, actions: Array, stride: int, chunk: int | None
+) -> tuple[Array, Array]:
+    """Decoded states and rewards of the chosen steps; a gradient keeps hidden layers for one chunk of time."""
+    read = jax.vmap(jax.vmap(model.read))
+    steps = len(latents)
+    together = steps if chunk is None else max(1, chunk // stride)
+    if together >= steps:
+        return read(before, latents, actions)
+    count = -(-steps // together)
+
+    def cut(array: Array) -> Array:
+        padding = [(0, count * together - steps)] + [(0, 0)] * (array.ndim - 1)
+        return jnp.pad(array, padding).reshape(count, together, *array.shape[1:])
+
+    chunks = jax.tree.map(cut, (before, latents, actions))
+    states, rewards = jax.lax.map(jax.checkpoint(lambda inputs: read(*inputs)), chunks)
+    return (
+        states.reshape(-1, *states.shape[2:])[:steps],
+        rewards.reshape(-1, *rewards.shape[2:])[:steps],
+    )
 
 
 def total_loss(terms: dict[str, Array], config: TrainConfig) -> Float[Array, ""]:
