@@ -6,7 +6,7 @@ from typing import Any
 
 import tyro
 
-from koopax.cli.output import errors, results
+from koopax.cli.output import errors, results, training_progress
 
 app = tyro.extras.SubcommandApp()
 train = tyro.extras.SubcommandApp()
@@ -82,7 +82,6 @@ def tdmpc(
     """
     from koopax.agents.tdmpc import arm, read_config
     from koopax.agents.tdmpc import train as train_tdmpc
-    from koopax.cli.output import agent_progress
 
     changeable = {"steps": steps, "evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes}
     fixed = {
@@ -99,7 +98,7 @@ def tdmpc(
     }
     recorded = read_config(out) if resume else arm(dynamics, published=published, **_given(fixed))
     config = dataclasses.replace(recorded, **_given(changeable))
-    with agent_progress(f"{config.task} {config.dynamics}", config.steps) as watch:
+    with training_progress(f"{config.task} {config.dynamics}", config.steps, None) as watch:
         result = train_tdmpc(config, out, resume=resume, watch=watch)
     if result.interrupted:
         errors().print(f"stopped at {result.env_steps} steps; go on with --out {out} --resume", style="yellow")

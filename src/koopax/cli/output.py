@@ -41,7 +41,7 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
 def training_progress(
     name: str, steps: int | None, seconds: float | None, *, seeds: int = 1
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Bars for `koopax.fit`, one per seed: steps per second, losses and the time left, moved by lines of metrics."""
+    """Bars for training, one per seed: steps per second, losses or returns, and the time left, moved by metrics."""
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -62,44 +62,16 @@ def training_progress(
             if seed not in tasks:
                 tasks[seed] = waiting.pop() if waiting else bar.add_task(name, total=total, counts="", losses="")
                 bar.update(tasks[seed], description=name if seeds == 1 else f"{name}, seed {seed}")
-            names = ("state", "reward", "validation_state", "validation_reward")
+            names = ("state", "reward", "validation_state", "validation_reward", "return", "evaluation_return")
             losses = shown.setdefault(seed, {})
             losses.update({key: line[key] for key in names if key in line})
             rate = line["step"] / line["seconds"] if line["seconds"] else 0.0
+            decisions = f"{line['decisions']} decisions, " if "decisions" in line else ""
             bar.update(
                 tasks[seed],
                 completed=line["step"] if seconds is None else line["seconds"],
-                counts=f"{line['step']} steps, {rate:.1f}/s",
+                counts=f"{line['step']} steps, {decisions}{rate:.1f}/s",
                 losses="  ".join(f"{key.replace('validation_', 'val ')} {value:.4g}" for key, value in losses.items()),
-            )
-
-        yield watch
-
-
-@contextmanager
-def agent_progress(name: str, steps: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A bar for agents: environment steps and decisions, the last returns and the time left, moved by their lines."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[counts]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[returns]}"),
-    )
-    with Progress(*columns, console=errors()) as bar:
-        task = bar.add_task(name, total=steps, counts="", returns="")
-        evaluated = ""
-
-        def watch(line: dict[str, Any]) -> None:
-            nonlocal evaluated
-            counts = f"{line['env_steps']} steps ({line['decisions']} decisions)"
-            if "evaluation_return" in line:
-                evaluated = f", evaluation {line['evaluation_return']:.1f}"
-                bar.console.print(f"{name}: {counts}{evaluated}", highlight=False)
-            bar.update(
-                task, completed=line["env_steps"], counts=counts, returns=f"return {line['return']:.1f}{evaluated}"
             )
 
         yield watch

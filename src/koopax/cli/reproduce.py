@@ -17,7 +17,8 @@ def reproduce(
     """Reproduce a table or figure of the paper. Finished cells are kept, so it can be stopped and started at will.
 
     Args:
-        experiment: prediction, speed, init-ablation, latent-ablation, gradients, or search, which found the defaults.
+        experiment: prediction, speed, init-ablation, latent-ablation, gradients, planning, or what found the defaults:
+            search, planning-decay.
         budget: smoke (seconds), cpu (hours on two cores) or paper (as published).
         out: where results go, one file per cell, a table and a figure.
         work: where cells train.

@@ -130,7 +130,7 @@ def _cell(
     )
 
 
-Watcher = Callable[[str, int], AbstractContextManager[Callable[[dict[str, Any]], None]]]
+Watcher = Callable[[str, int, None], AbstractContextManager[Callable[[dict[str, Any]], None]]]
 
 
 def run_cells(
@@ -156,7 +156,7 @@ def run_cell(cell: PlanningCell, folder: Path, watcher: Watcher) -> dict[str, An
     document = {"cell": cell.name, "labels": cell.labels, "made_of": made_of(cell)}
     resume = (folder / CHECKPOINT).is_file()
     try:
-        with watcher(cell.name, cell.config.steps) as watch:
+        with watcher(cell.name, cell.config.steps, None) as watch:
             run = train(cell.config, folder, resume=resume, watch=watch)
     except DivergedError as error:
         return {**document, "diverged": str(error), "return": 0.0, "curve": [], **provenance()}

@@ -10,7 +10,17 @@ import jax
 
 from koopax._errors import unknown_name
 from koopax.data.atomic import new_file
-from koopax.experiments import ablations, bench_report, bench_speed, figures, gradients, prediction, search
+from koopax.experiments import (
+    ablations,
+    bench_report,
+    bench_speed,
+    figures,
+    gradients,
+    planning,
+    planning_figures,
+    prediction,
+    search,
+)
 from koopax.experiments.budgets import Budget, budget
 from koopax.experiments.grid import Cell, Testing, run_grid
 from koopax.experiments.summaries import Summary
@@ -48,7 +58,22 @@ MEASUREMENTS = {
     "gradients": Measurement(gradients.measure, gradients.summarise, figures.gradients),
     "speed": Measurement(bench_speed.measure_budget, bench_report.summarise, bench_report.figure),
 }
-EXPERIMENTS = (*GRIDS, *MEASUREMENTS)
+
+
+@dataclass(frozen=True)
+class AgentExperiment:
+    """An experiment that trains agents."""
+
+    cells: Callable[[planning.PlanningBudget], list[planning.PlanningCell]]
+    summarise: Callable[[list[dict[str, Any]]], Summary]
+    figure: Callable[[list[dict[str, Any]]], Any]
+
+
+AGENTS = {
+    "planning": AgentExperiment(planning.cells, planning.summarise, planning_figures.curves),
+    "planning-decay": AgentExperiment(planning.sweep_cells, planning.summarise_sweep, planning_figures.curves),
+}
+EXPERIMENTS = (*GRIDS, *MEASUREMENTS, *AGENTS)
 
 
 def reproduce(
@@ -63,18 +88,21 @@ def reproduce(
     """Run what is not finished of an experiment, and write its table and figure. Returns their folder."""
     if name not in EXPERIMENTS:
         raise unknown_name("experiment", name, EXPERIMENTS)
-    size = budget(budget_name)
+    size = planning.planning_budget(budget_name) if name in AGENTS else budget(budget_name)
     folder = results / name / budget_name
     folder.mkdir(parents=True, exist_ok=True)
     keep_compilations(work)
-    if name in MEASUREMENTS:
+    place = work / name / budget_name
+    if isinstance(size, planning.PlanningBudget):
+        agents = AGENTS[name]
+        found = planning.run_cells(agents.cells(size), folder, place, report=report, watcher=watcher)
+        summary, figure = agents.summarise(found), agents.figure(found)
+    elif name in MEASUREMENTS:
         summary, figure = _measured(MEASUREMENTS[name], folder, size)
     else:
         experiment = GRIDS[name]
         testing = Testing(horizon=size.horizon, windows=size.windows, split=experiment.split)
-        found = run_grid(
-            experiment.cells(size), testing, folder, work / name / budget_name, report=report, watcher=watcher
-        )
+        found = run_grid(experiment.cells(size), testing, folder, place, report=report, watcher=watcher)
         summary, figure = experiment.summarise(found), experiment.figure(found)
     summary.write(folder, command=f"koopax reproduce {name} --budget {budget_name}", budget=asdict(size))
     with new_file(folder / "figure.png", overwrite=True) as temporary:

@@ -1,12 +1,14 @@
 """The agent: everything that learns in one pytree, one compiled call for many updates and one for a decision."""
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import PyTree
 
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.agents.tdmpc.config import LOSS_TERMS, TDMPCConfig
@@ -78,8 +80,7 @@ def update(
         learner.model, learner.targets, learner.policy, batch, config, key=target_key
     )
     changes, model_optimiser = optimiser.update(gradients, learner.model_optimiser)
-    faster = jax.tree.map(lambda change: config.core_rate * change, changes.core)
-    changes = eqx.tree_at(lambda model: model.core, changes, faster)
+    changes = eqx.tree_at(lambda model: model.core, changes, replace_fn=_times(config.core_rate))
     model = eqx.apply_updates(learner.model, changes)
 
     valued = config.valued_steps
@@ -101,6 +102,10 @@ def update(
         "gradient_norm": optax.tree.norm(gradients),
     }
     return new, found.errors, metrics
+
+
+def _times(factor: float) -> Callable[[PyTree], PyTree]:
+    return lambda tree: jax.tree.map(lambda leaf: factor * leaf, tree)
 
 
 def make_planner(config: TDMPCConfig) -> MPPI:

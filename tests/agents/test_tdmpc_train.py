@@ -1,0 +1,201 @@
+"""The training loop on real environments: resume, kill, interruption, terminations, both axes of steps."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from koopax._errors import KoopaxError
+from koopax.agents.tdmpc import TDMPCConfig, arm, read_config, train
+from koopax.agents.tdmpc.agent import decide, learn, make_learner
+from koopax.agents.tdmpc.checkpoint import load_checkpoint, read_header
+from koopax.agents.tdmpc.replay import Replay
+from koopax.agents.tdmpc.tasks import Task, published_action_repeat
+from koopax.training.metrics import read_json_lines
+
+SIZES = {
+    "latent_size": 8,
+    "encoder_hidden": (8,),
+    "reward_hidden": (8,),
+    "hidden": (8, 8),
+    "batch_size": 8,
+    "horizon": 3,
+    "samples": 8,
+    "elites": 4,
+    "iterations": 2,
+    "proposals": 2,
+    "updates_per_dispatch": 10,
+    "updates_per_decision": 0.1,
+    "evaluate_episodes": 1,
+    "final_episodes": 1,
+}
+TINY = TDMPCConfig(
+    task="Pendulum-v1", seed=3, steps=800, seed_decisions=250, evaluate_every=400, schedule_decisions=600, **SIZES
+)
+
+
+def restored(out, state_size=3, action_size=1):
+    config = read_config(out)
+    like = jax.eval_shape(lambda: make_learner(config, state_size, action_size))
+    replay = Replay(200_000, state_size, action_size, alpha=0.6, beta=0.4)
+    learner, header = load_checkpoint(out, like, replay)
+    return jax.tree.leaves(learner), replay.save(), header
+
+
+def timeless(lines):
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A whole run, and how often its two compiled functions were compiled: with one shape each, plus evaluation."""
+    learn.clear_cache()
+    decide.clear_cache()
+    result = train(TINY, tmp_path_factory.mktemp("whole") / "run")
+    return result, (learn._cache_size(), decide._cache_size())
+
+
+def test_a_run_compiles_once_and_logs_both_axes(whole):
+    result, compilations = whole
+    assert compilations == (1, 1)
+    assert [line["decisions"] for line in result.lines] == [200, 400, 600, 800]
+    assert [line["env_steps"] for line in result.lines] == [200, 400, 600, 800]
+    assert [line["updates"] for line in result.lines] == [0, 40, 60, 80]
+    assert [line["plan_length"] for line in result.lines] == [1, 1, 2, 3]
+    assert ["evaluation_return" in line for line in result.lines] == [False, True, False, True]
+    assert np.isfinite(result.lines[-1]["model_loss"])
+
+
+def test_resume_equals_uninterrupted(whole, tmp_path):
+    result, _ = whole
+    train(dataclasses.replace(TINY, steps=400), tmp_path)
+    # A line that the checkpoint does not know of, as a crash between the two would leave it.
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"decisions": 600, "env_steps": 600, "return": 1.0}) + "\n")
+    parts = train(TINY, tmp_path, resume=True)
+    assert timeless(parts.lines) == timeless(result.lines)
+    for a, b in zip(restored(result.out)[0], restored(tmp_path)[0], strict=True):
+        np.testing.assert_array_equal(a, b)
+    for name, array in restored(result.out)[1].items():
+        np.testing.assert_array_equal(array, restored(tmp_path)[1][name])
+
+
+def test_an_interrupted_episode_is_played_again(whole, tmp_path, monkeypatch):
+    result, _ = whole
+    original, calls = Task.step, []
+
+    def interrupt(task, action):
+        calls.append(action)
+        if len(calls) == 450:  # in the middle of the third episode
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(task, action)
+
+    monkeypatch.setattr(Task, "step", interrupt)
+    stopped = train(TINY, tmp_path)
+    monkeypatch.undo()
+    assert stopped.interrupted
+    assert read_header(tmp_path)["progress"]["decisions"] == 400
+    again = train(TINY, tmp_path, resume=True)
+    assert not again.interrupted
+    assert timeless(again.lines) == timeless(result.lines)
+
+
+def test_resuming_with_other_settings_is_refused(whole, tmp_path):
+    result, _ = whole
+    with pytest.raises(KoopaxError, match="batch_size is 9"):
+        train(dataclasses.replace(TINY, batch_size=9), result.out, resume=True)
+    with pytest.raises(KoopaxError, match="already holds a run"):
+        train(TINY, result.out)
+    with pytest.raises(KoopaxError, match="no checkpoint"):
+        train(TINY, tmp_path, resume=True)
+
+
+def test_killed_at_a_random_moment_the_command_line_loses_at_most_an_episode(tmp_path):
+    """SIGKILL leaves no time to save anything: what counts is the checkpoint of the last episode's end."""
+    out = tmp_path / "run"
+    options = "--task Pendulum-v1 --dynamics mlp --horizon 2 --samples 16 --iterations 1 --latent-size 8 --batch-size 4"
+    command = [Path(sys.executable).with_name("koopax"), "agent", "train", "tdmpc", *options.split()]
+    command += ["--steps", "1000", "--seed-decisions", "900", "--evaluate-episodes", "1", "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while len(read_json_lines(out / "metrics.jsonl")) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    seen = len(read_json_lines(out / "metrics.jsonl"))
+    progress = read_header(out)["progress"]
+    assert progress["episodes"] >= seen >= 2
+    config = dataclasses.replace(read_config(out), steps=200 * (progress["episodes"] + 1))
+    resumed = train(dataclasses.replace(config, steps=min(config.steps, 800)), out, resume=True)
+    assert [line["decisions"] for line in resumed.lines[:4]] == [200, 400, 600, 800][: len(resumed.lines)]
+
+
+def test_true_terminations_are_stored_and_time_limits_are_not(tmp_path):
+    """Hopper falls within few random steps: short episodes, most of them shorter than the window."""
+    config = TDMPCConfig(
+        task="Hopper-v5", steps=150, seed_decisions=120, evaluate_every=10_000, **{**SIZES, "horizon": 30}
+    )
+    result = train(config, tmp_path)
+    _, replay, _ = restored(tmp_path, 11, 3)
+    ends = np.flatnonzero(replay["ahead"] == 1)
+    lines = [line["terminated"] for line in result.lines]
+    assert any(lines)
+    np.testing.assert_array_equal(replay["continues"][ends], 1 - np.array(lines, float))
+    others = np.setdiff1d(np.flatnonzero(replay["ahead"] > 1), ends)
+    assert np.all(replay["continues"][others] == 1)
+    assert np.isfinite(result.lines[-1]["model_loss"])
+
+
+@pytest.mark.parametrize("dynamics", ["koopman"])
+def test_a_real_dmc_task_end_to_end(tmp_path, dynamics):
+    """Decisions are a quarter of the environment steps, actions stay in ±1, and time limits bootstrap."""
+    config = arm(dynamics, task="cheetah-run", steps=2_000, seed_decisions=250, **{**SIZES, "horizon": 4})
+    result = train(config, tmp_path)
+    assert [(line["decisions"], line["env_steps"]) for line in result.lines] == [(250, 1000), (500, 2000)]
+    _, replay, _ = restored(tmp_path, 17, 6)
+    assert np.abs(replay["actions"]).max() <= 1
+    assert np.all(replay["continues"][replay["ahead"] > 0] == 1)
+    assert len(result.lines[-1]["evaluation_returns"]) == 1
+
+
+def test_action_repeats_are_the_published_ones():
+    ids = ("cheetah-run-v0", "cartpole-swingup-v0", "finger-spin-v0", "walker-walk-v0", "humanoid_CMU-run-v0")
+    assert [published_action_repeat(f"dm_control/{name}") for name in ids] == [4, 8, 2, 2, 2]
+    assert published_action_repeat("Hopper-v5") == 1
+
+
+def test_a_repeat_sums_rewards_and_stops_at_the_end():
+    task, plain = Task("cheetah-run", seed=0), Task("cheetah-run", seed=0, action_repeat=1)
+    np.testing.assert_array_equal(task.reset(1), plain.reset(1))
+    action = np.full(6, 0.3, np.float32)
+    repeated = task.step(action)
+    singles = [plain.step(action) for _ in range(4)]
+    np.testing.assert_array_equal(repeated.observation, singles[-1].observation)
+    assert repeated.reward == pytest.approx(sum(single.reward for single in singles))
+    uneven = Task("cheetah-run", seed=0, action_repeat=300)
+    uneven.reset(0)
+    steps = [uneven.step(action).steps for _ in range(4)]
+    assert steps == [300, 300, 300, 100]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"dynamics": "kopman"}, {"horizon": 0}, {"decay": 0.0}, {"value_decay": 1.5}, {"action_repeat": 0}]
+)
+def test_bad_settings_are_refused(wrong):
+    with pytest.raises(KoopaxError):
+        TDMPCConfig(**wrong)
+
+
+def test_a_config_survives_json():
+    config = dataclasses.replace(arm("koopman"), core_options=(("spectrum_options", (("highest_phase", 0.5),)),))
+    again = TDMPCConfig.from_json(json.loads(json.dumps(dataclasses.asdict(config))))
+    assert again == config
+    assert again.all_core_options["spectrum_options"] == {"highest_phase": 0.5}
