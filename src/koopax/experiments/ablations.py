@@ -14,10 +14,10 @@ from koopax.training.tasks import TrainTask
 def _cell(environment: str, label: str, model: str, options: dict[str, Any], seed: int, budget: Budget) -> Cell:
     train = TrainConfig(
         horizon=budget.horizon,
-        steps=budget.steps,
+        steps=budget.ablation_steps,
         batch_size=budget.batch_size,
         seed=seed,
-        validate_every=100,
+        validate_every=500,
         validation_windows=min(256, budget.windows),
     )
     task = TrainTask(
@@ -36,7 +36,7 @@ def init_cells(budget: Budget) -> list[Cell]:
     return [
         _cell(environment, spectrum, "koopman-paper", {"spectrum": spectrum, "spectrum_options": {}}, seed, budget)
         for environment in budget.ablation_environments
-        for seed in range(budget.seeds)
+        for seed in range(budget.ablation_seeds)
         for spectrum in SPECTRA
     ]
 
@@ -46,7 +46,7 @@ def latent_cells(budget: Budget) -> list[Cell]:
     return [
         _cell(environment, str(size), "koopman", {"latent_size": size}, seed, budget)
         for environment in budget.ablation_environments
-        for seed in range(budget.seeds)
+        for seed in range(budget.ablation_seeds)
         for size in budget.latent_sizes
     ]
 

@@ -22,18 +22,22 @@ class Budget:
     windows: int
     """Test windows."""
     seeds: int
-    """Seeds on the expert sets."""
+    """Seeds on the expert sets at equal time."""
     other_seeds: int
-    """Seeds on the other sets."""
+    """Seeds on the other sets, and at equal steps."""
     datasets: int = 9
     """How many of the nine datasets, experts first."""
     latent_sizes: tuple[int, ...] = (128, 256, 512, 1024)
     """Latent sizes of the ablation."""
     ablation_environments: tuple[str, ...] = ("halfcheetah",)
     """Environments whose expert sets the ablations use."""
+    ablation_steps: int = 1_000
+    """Gradient steps of the ablations."""
+    ablation_seeds: int = 1
+    """Seeds of the ablations."""
     search_seconds: float = 30.0
     """Training time of every arm of the search."""
-    search_environments: tuple[str, ...] = ("halfcheetah", "hopper")
+    search_environments: tuple[str, ...] = ("halfcheetah",)
     """Environments whose expert sets the search uses."""
     speed_horizons: tuple[int, ...] = (10, 50, 100, 200, 500)
     """Horizons at which training speed is measured."""
@@ -55,6 +59,7 @@ BUDGETS = {
         1,
         datasets=1,
         latent_sizes=(16, 32),
+        ablation_steps=4,
         search_seconds=2.0,
         search_environments=("hopper",),
         speed_horizons=(2, 5),
@@ -72,6 +77,8 @@ BUDGETS = {
         3,
         3,
         ablation_environments=("halfcheetah", "walker2d", "hopper"),
+        ablation_steps=100_000,
+        ablation_seeds=3,
         search_seconds=1_800.0,
         search_environments=("halfcheetah", "walker2d", "hopper"),
         speed_rounds=21,

@@ -45,6 +45,10 @@ KOOPMAN_ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "koopman three decoder layers": ({"decoder_hidden": (256, 256, 256), "encoder_hidden": (384,)}, {}),
     "koopman embedding 64": ({"action_embedding": 64, "action_hidden": (128,), "encoder_hidden": (128,)}, {}),
     "koopman no consistency": ({}, {"consistency_weight": 0.0}),
+    "koopman lr 12e-3": ({}, {"learning_rate": 12e-3}),
+    "koopman lr 8e-3, input scale x3": ({"input_std": 3 * (2 * 16) ** -0.5}, {"learning_rate": 8e-3}),
+    "koopman lr 8e-3, batch 8": ({}, {"learning_rate": 8e-3, "batch_size": 8}),
+    "koopman lr 8e-3, stride 20": ({}, {"learning_rate": 8e-3, "loss_stride": 20}),
 }
 BASELINE_ARMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "mlp lr 5e-4": ("mlp", {}, {"learning_rate": 5e-4, "loss_stride": 1}),
