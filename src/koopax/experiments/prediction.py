@@ -2,8 +2,8 @@
 
 Every model is trained twice: for the same time, where each takes its losses on as many steps of a window as pays for
 it, and for the same number of gradient steps, where all take them on every step. Each is trained at the horizon that
-suits it best: all at the full one, the MLP at 10 steps, as in the paper; a further arm, `mlp@100`, shows what becomes of
-the MLP at the full horizon.
+suits it best: all at the full one, the MLP at 10 steps, as in the paper; a further arm, `mlp@100`, shows what becomes
+of the MLP at the full horizon.
 """
 
 from typing import Any
