@@ -47,7 +47,9 @@ def gather(runs: Sequence[AgentRun], *, at: float | None = None) -> Scores:
     if not shared:
         raise KoopaxError("no task was tried by all agents: aggregate runs on the same tasks.")
     of_task = {task: [run for run in runs if run.task == task] for task in shared}
-    steps = tuple(at or min(run.curve[-1]["steps"] for run in of_task[task]) for task in shared)
+    steps = tuple(
+        float(at) if at is not None else min(run.curve[-1]["steps"] for run in of_task[task]) for task in shared
+    )
     scales, notes = zip(*(_scale(task, of_task[task]) for task in shared), strict=True)
     if shared != tasks:
         notes += (f"Left out, as not all agents tried them: {', '.join(t for t in tasks if t not in shared)}.",)

@@ -76,7 +76,7 @@ def _settings(run: ModelRun | AgentRun) -> dict[str, Any]:
     commit = {} if run.document.get("commit") is None else {"commit": run.document["commit"][:12]}
     return {
         "folder": str(run.folder),
-        "name": run.name,
+        "kind": "model" if isinstance(run, ModelRun) else "agent",
         "settings": flat({k: v for k, v in run.document.items() if k not in (*ORIGIN, "format")}),
         "provenance": flat({k: run.document[k] for k in ("versions", "machine") if k in run.document}) | commit,
     }

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from koopax.report.runs import AgentRun, ModelRun
@@ -47,7 +48,8 @@ def by_data(runs: Sequence[ModelRun]) -> list[DataGroup]:
     def name(task: TrainTask | None) -> str:
         if task is None:
             return "data that is not recorded"
-        return task.source if sources.count(task.source) == 1 else f"{task.source} {_plain(task.source_options)}"
+        short = Path(task.source).name if Path(task.source).is_absolute() else task.source
+        return short if sources.count(task.source) == 1 else f"{short} {_plain(task.source_options)}"
 
     return [
         DataGroup(name(task), tuple(by_settings(of_data, [_model_settings(run) for run in of_data])))

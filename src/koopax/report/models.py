@@ -14,7 +14,7 @@ from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.data.episodes import Episodes
 from koopax.data.inspection import summarise
 from koopax.evaluation.gradients import gradient_profile
-from koopax.evaluation.spectrum import SpectrumAnalysis, analyse_spectrum
+from koopax.evaluation.spectrum import SpectrumAnalysis, analyse_spectrum, mode_importance
 from koopax.models.dynamics import DynamicsModel
 from koopax.report.groups import DataGroup, Group
 from koopax.report.intervals import interval
@@ -27,6 +27,8 @@ from koopax.training.tasks import splits
 QUANTITIES = ("state", "state_raw", "reward", "reward_raw")
 POINTS = 400
 """Points of a training curve."""
+IMPORTANCE_WINDOWS = 16
+"""Windows that the importance of modes is measured on; it needs the decoder's Jacobian."""
 PANELS = 3
 """Models in a video, besides the true motion."""
 
@@ -157,6 +159,7 @@ def _error_document(found: list[Errors], windows: TestWindows) -> dict[str, Any]
             for quantity in QUANTITIES
         },
         "per_dimension": of([errors.per_dimension for errors in found]),
+        "tested": len(found),
         "interval_over": "seeds" if several else "test episodes",
         "nonfinite": sum(int((~np.isfinite(errors.state).all(1)).sum()) for errors in found),
         "predicted": sum(len(errors.state) for errors in found),
@@ -237,12 +240,14 @@ def _spectra(data: DataGroup, test: Episodes | None, document: dict[str, Any], w
         if run is None or run.model is None or run.model.config.core != "koopman":
             continue
         watch(f"reading the spectrum of {group.label}")
-        usable = "error" in document["models"][number_]
+        importance = None
+        if test is not None and "error" in document["models"][number_]:
+            importance = mode_importance(run.model, test, windows=IMPORTANCE_WINDOWS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KoopaxWarning)  # the page counts the aliased modes
-            after = analyse_spectrum(run.model, test if usable else None)
+            after = analyse_spectrum(run.model)
             before = analyse_spectrum(_initial(run.model, run.seed))
-        document["models"][number_]["spectrum"] = _spectrum(before, after)
+        document["models"][number_]["spectrum"] = _spectrum(before, after, importance)
 
 
 def _initial(model: DynamicsModel, seed: int) -> DynamicsModel:
@@ -250,7 +255,7 @@ def _initial(model: DynamicsModel, seed: int) -> DynamicsModel:
     return DynamicsModel(model.config, model.normaliser, key=jax.random.key(seed))
 
 
-def _spectrum(before: SpectrumAnalysis, after: SpectrumAnalysis) -> dict[str, Any]:
+def _spectrum(before: SpectrumAnalysis, after: SpectrumAnalysis, importance: np.ndarray | None) -> dict[str, Any]:
     return {
         "before": {"real": numbers(np.real(before.discrete)), "imag": numbers(np.imag(before.discrete))},
         "after": {"real": numbers(np.real(after.discrete)), "imag": numbers(np.imag(after.discrete))},
@@ -258,7 +263,7 @@ def _spectrum(before: SpectrumAnalysis, after: SpectrumAnalysis) -> dict[str, An
         "period": numbers(after.period),
         "half_life_before": numbers(before.half_life),
         "period_before": numbers(before.period),
-        "importance": None if after.importance is None else numbers(after.importance, 3),
+        "importance": None if importance is None else numbers(importance, 3),
         "aliased": after.aliased.tolist(),
         "margin": number(after.stability_margin),
     }

@@ -47,12 +47,18 @@ def _against_mean(best: dict[str, Any], data: dict[str, Any]) -> str:
     if not worse.any():
         share = curve[-1] / mean[-1]
         return f"At step {len(curve)} it still has {share:.0%} of the error of always predicting the mean."
-    return f"From step {int(np.argmax(worse)) + 1} on it is no better than always predicting the mean."
+    if worse[-1]:
+        better = np.flatnonzero(~worse)
+        since = f"From step {better[-1] + 2} on it" if better.size else "It"
+        return f"{since} is no better than always predicting the mean."
+    return f"At {worse.sum()} of {len(curve)} steps it is no better than always predicting the mean."
 
 
 def _growth(best: dict[str, Any]) -> str:
     curve = np.array(best["error"]["state"]["mean"], float)
-    first = max(len(curve) // 10, 1)
+    first = len(curve) // 10
+    if first < 3:
+        return ""
     early, late = curve[:first].mean(), curve[-first:].mean()
     if not np.isfinite(late) or not early > 0:
         return ""

@@ -163,9 +163,9 @@ def _json(path: Path) -> dict[str, Any]:
             f"it is no run folder, or an incomplete one: {path.name} is missing ({error.strerror})."
         ) from error
     except ValueError as error:
-        raise KoopaxError(f"{path.name} is damaged ({error}): train the run again.") from error
+        raise KoopaxError(f"its {path.name} is damaged ({error}): train the run again.") from error
     if not isinstance(document, dict):
-        raise KoopaxError(f"{path.name} holds a {type(document).__name__} instead of settings: train the run again.")
+        raise KoopaxError(f"its {path.name} holds a {type(document).__name__} instead of settings: train it again.")
     return document
 
 
@@ -177,7 +177,7 @@ def _curve(folder: Path) -> list[dict[str, Any]]:
         value = next((name for name in RETURNS if any(name in line for line in lines)), "")
         step = next((name for name in STEPS if any(name in line for line in lines)), "")
         curve = [
-            {"steps": line[step], "return": float(line[value]), "seconds": line.get("seconds")}
+            {"steps": float(line[step]), "return": float(line[value]), "seconds": line.get("seconds")}
             for line in lines
             if isinstance(line.get(step), int | float) and isinstance(line.get(value), int | float)
         ]

@@ -24,12 +24,13 @@ function chart(place, label, figure) {
   place.setAttribute("role", "figure");
   place.setAttribute("aria-label", label);
   const coarse = matchMedia("(pointer: coarse), (max-width: 34rem)").matches;
+  const bar = !coarse && !place.classList.contains("short");
   const redraw = () => {
     const look = theme();
     const { data, layout } = figure(look);
     return Plotly.react(place, data, arranged(layout, look, coarse), {
       responsive: true,
-      displayModeBar: coarse ? false : "hover",
+      displayModeBar: bar ? "hover" : false,
       displaylogo: false,
       modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
       toImageButtonOptions: { filename: label.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-"), scale: 2 },
@@ -315,7 +316,7 @@ function aggregateFigure(aggregates, statistic, title) {
         hovertemplate: `${short(value)} [${short(low)}, ${short(high)}]<extra>${agent.agent}</extra>`,
       };
     }),
-    layout: { xaxis: { title }, yaxis: { type: "category", range: [agents.length - 0.5, -0.5] } },
+    layout: { xaxis: { title, nticks: 4, tickangle: 0 }, yaxis: { type: "category", range: [agents.length - 0.5, -0.5] } },
   };
 }
 

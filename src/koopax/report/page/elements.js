@@ -66,7 +66,7 @@ function short(value, digits = 3) {
   if (value == null) return "∞";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(digits - 1).replace("e+", "e");
+  if (size >= 1e7 || size < 1e-3) return value.toExponential(digits - 1).replace("e+", "e");
   return size >= 1000 ? Math.round(value).toLocaleString("en") : Number(value.toPrecision(digits)).toString();
 }
 

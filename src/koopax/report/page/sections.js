@@ -41,11 +41,11 @@ function scoreTable(data) {
     return cell;
   };
   const headings = [
-    { text: "model" }, { text: "state error" }, { text: "reward error" }, { text: "seeds", number: true },
+    { text: "model" }, { text: "state error" }, { text: "reward error" }, { text: "seeds tested", number: true },
     { text: "parameters", number: true }, { text: "steps", number: true }, { text: "seconds", number: true },
   ];
   const rows = tested.map(({ model, number }) => [
-    named(model.label, number), score(model, "state"), score(model, "reward"), String(model.seeds.length),
+    named(model.label, number), score(model, "state"), score(model, "reward"), String(model.tested ?? 0),
     model.parameters == null ? "–" : model.parameters.toLocaleString("en"), model.steps.toLocaleString("en"), short(model.seconds),
   ]);
   return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Scores" }, table(headings, rows));
@@ -200,37 +200,32 @@ function aggregateSection(aggregates) {
   chart(made.slot("profiles"), "Performance profiles", () => profileFigure(aggregates));
 }
 
-function settingsTable(onlyDiffering) {
-  const { runs } = report;
-  const all = [...new Set(runs.flatMap((run) => [...Object.keys(run.settings), ...Object.keys(run.provenance)]))];
-  const groups = [...new Set(all.map((name) => (name.includes(".") ? name.split(".")[0] : "")))].sort((a, b) => (a === "") - (b === ""));
-  const names = groups.flatMap((group) => all.filter((name) => (group ? name.startsWith(`${group}.`) : !name.includes("."))));
-  const value = (run, name) => plain(run.settings[name] ?? run.provenance[name]);
+/** Settings of runs of one kind, a row per setting. */
+function settingsTable(runs, onlyDiffering) {
+  const names = [...new Set(runs.flatMap((run) => [...Object.keys(run.settings), ...Object.keys(run.provenance)]))];
+  const groupOf = (name) => (name.includes(".") ? name.split(".")[0] : "run");
   const body = [];
-  let heading = null;
-  for (const name of names) {
-    const values = runs.map((run) => value(run, name));
-    const differs = new Set(values).size > 1;
-    if (onlyDiffering && !differs) continue;
-    const [group, ...rest] = name.includes(".") ? name.split(".") : ["run", name];
-    if (group !== heading) {
-      heading = group;
-      body.push(element("tr", { class: "heading" }, element("th", {}, group), element("td", { colspan: runs.length })));
-    }
-    body.push(element("tr", { class: differs ? "differs" : null },
-      element("th", { scope: "row" }, rest.at(-1).replaceAll("_", " ")), ...values.map((text) => element("td", {}, text))));
+  for (const group of new Set(["run", ...names.map(groupOf)])) {
+    const rows = names.filter((name) => groupOf(name) === group).map((name) => {
+      const values = runs.map((run) => plain(run.settings[name] ?? run.provenance[name]));
+      return { name: name.split(".").at(-1).replaceAll("_", " "), values, differs: new Set(values).size > 1 };
+    }).filter(({ differs }) => differs || !onlyDiffering);
+    if (rows.length) body.push(element("tr", { class: "heading" }, element("th", { scope: "rowgroup" }, group), element("td", { colspan: runs.length })));
+    body.push(...rows.map(({ name, values, differs }) =>
+      element("tr", { class: differs ? "differs" : null }, element("th", { scope: "row" }, name), ...values.map((text) => element("td", {}, text)))));
   }
-  const head = element("tr", {}, element("th", {}, "run"), ...runs.map((run) => element("th", { scope: "col" }, element("code", {}, run.folder))));
+  const head = element("tr", {}, element("th", {}, "folder"), ...runs.map((run) => element("th", { scope: "col" }, element("code", {}, run.folder))));
   return element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
 }
 
 function settingsSection() {
+  const kinds = [...new Set(report.runs.map((run) => run.kind))].map((kind) => report.runs.filter((run) => run.kind === kind));
   const place = document.querySelector('[data-slot="settings"]');
-  const show = (onlyDiffering) => place.replaceChildren(settingsTable(onlyDiffering));
-  if (report.runs.length > 1) {
-    document.querySelector('[data-slot="settings-controls"]').append(checkbox("only what differs", true, show));
-  }
-  show(report.runs.length > 1);
+  const show = (onlyDiffering) => place.replaceChildren(...kinds.map((runs) =>
+    element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Settings of ${runs[0].kind}s` }, settingsTable(runs, onlyDiffering && runs.length > 1))));
+  const several = kinds.some((runs) => runs.length > 1);
+  if (several) document.querySelector('[data-slot="settings-controls"]').append(checkbox("only what differs", true, show));
+  show(several);
 }
 
 function problemSection() {

@@ -1,0 +1,59 @@
+"""Run folders at a small size: models that are trained, and agents as their training leaves them."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import jax
+
+from koopax.agents.sac.config import SACConfig
+from koopax.models.dynamics import DynamicsModel
+from koopax.training.config import TrainConfig
+from koopax.training.tasks import TrainTask, read_task, run_task, splits
+
+HORIZON = 12
+SMALL = {"latent_size": 8, "encoder_hidden": (8,), "decoder_hidden": (8,)}
+
+
+def train(source: Path, model: str, folder: Path, seed: int = 0) -> Path:
+    config = TrainConfig(horizon=HORIZON, steps=6, batch_size=4, seed=seed, log_every=2, validate_every=3)
+    run_task(TrainTask(source=str(source), model=model, train=config, model_options=SMALL), folder)
+    return folder
+
+
+def untrained(like: Path, folder: Path, model: str, seed: int = 0) -> Path:
+    """A run folder as if `model` had been trained like another run; nothing is compiled, so it costs nothing."""
+    task = read_task(like)
+    made = DynamicsModel.create(model, splits(task).train, key=jax.random.key(seed), **SMALL)
+    shutil.copytree(like, folder)
+    document = json.loads((like / "config.json").read_text())
+    document["train"]["seed"] = seed
+    document["data"]["model"] = model
+    document["model"] = dataclasses.asdict(made.config)
+    (folder / "config.json").write_text(json.dumps(document))
+    made.save(folder / "model.koopax")
+    return folder
+
+
+def write_agent(folder: Path, document: dict, lines: list[dict], name: str = "metrics.jsonl") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(document))
+    (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def sac_run(folder: Path, *, seed: int = 0, level: float = 3000.0, env: str = "Hopper-v5") -> Path:
+    """As `koopax agent train sac` leaves it."""
+    lines = [{"steps": 1000 * i, "seconds": 2.0 * i, "return_mean": level * i / 5} for i in range(1, 6)]
+    return write_agent(folder, dataclasses.asdict(SACConfig(env=env, seed=seed)), lines, "curve.jsonl")
+
+
+def tdmpc_run(folder: Path, *, seed: int = 0, level: float = 500.0, task: str = "cheetah-run", dynamics="koopman"):
+    """As `koopax agent train tdmpc` leaves it: a line per episode, of which every second was evaluated after."""
+    lines = []
+    for i in range(1, 7):
+        line = {"decisions": 250 * i, "env_steps": 1000 * i, "return": -1.0, "seconds": 3.0 * i}
+        lines.append(line if i % 2 else line | {"evaluation_return": level * i / 6})
+    config = {"task": task, "dynamics": dynamics, "seed": seed, "horizon": 20}
+    return write_agent(folder, {"agent": "tdmpc", "config": config, "commit": "0" * 40}, lines)

@@ -1,0 +1,92 @@
+"""Reading folders of every condition, and putting those together that belong together."""
+
+import json
+import shutil
+
+import pytest
+from run_samples import sac_run, tdmpc_run, write_agent
+
+from koopax._errors import KoopaxError
+from koopax.report.groups import by_data, by_task
+from koopax.report.runs import read_runs
+
+
+def test_seeds_form_a_group_and_data_another(folders):
+    runs = read_runs([folders[name] for name in ("koopman-0", "mlp", "koopman-1", "pendulum")])
+    assert not runs.problems
+    hopper, pendulum = by_data(runs.models)
+    assert (hopper.name, pendulum.name) == ("hopper.npz", "pendulum.npz")
+    assert [(group.label, [run.seed for run in group.runs]) for group in hopper.groups] == [
+        ("koopman", [0, 1]),
+        ("mlp", [0]),
+    ]
+
+
+def test_settings_tell_groups_of_one_name_apart(folders, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(folders["mlp"], other)
+    document = json.loads((other / "config.json").read_text())
+    document["train"]["batch_size"] = 7
+    (other / "config.json").write_text(json.dumps(document))
+    (data,) = by_data(read_runs([folders["mlp"], other]).models)
+    assert [group.label for group in data.groups] == ["mlp · batch size 4", "mlp · batch size 7"]
+
+
+def test_a_folder_of_runs_stands_for_them(folders):
+    inside = folders["mlp"].parent
+    assert len(read_runs([inside]).models) == 5
+    assert len(read_runs([inside, folders["mlp"]]).models) == 5
+
+
+def test_agents_of_both_kinds(tmp_path):
+    runs = read_runs([sac_run(tmp_path / "a"), tdmpc_run(tmp_path / "b"), tdmpc_run(tmp_path / "c", seed=1)])
+    found = by_task(runs.agents)
+    assert {task: [group.label for group in groups] for task, groups in found.items()} == {
+        "Hopper-v5": ["sac"],
+        "cheetah-run": ["tdmpc · koopman"],
+    }
+    (group,) = found["cheetah-run"]
+    assert [run.seed for run in group.runs] == [0, 1]
+    # Only evaluations count, not the episodes that explored, and environment steps, not decisions.
+    assert [line["steps"] for line in group.runs[0].curve] == [2000, 4000, 6000]
+    assert all(line["return"] > 0 for line in group.runs[0].curve)
+
+
+BROKEN = {
+    "empty": (None, "config.json is missing"),
+    "cut": ('{"format": 1, "tra', "config.json is damaged"),
+    "list": ("[1, 2]", "holds a list"),
+    "future": ('{"format": 99, "train": {}, "model": {}}', "has format 99"),
+    "older": ('{"format": 0, "train": {}, "model": {}, "data": {}}', "has format 0"),
+    "ancient": ('{"train": {}, "model": {}}', "can't be read"),
+    "odd": ('{"format": "x", "train": 3, "model": {}, "data": []}', "can't be"),
+    "hollow": ('{"format": 1, "train": {}, "model": {}, "data": {}}', "can't be understood"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_can_not_be_read_is_told_and_the_rest_is_read(name, folders, tmp_path):
+    text, expected = BROKEN[name]
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    runs = read_runs([tmp_path, folders["sac"]])
+    assert len(runs.agents) == 1
+    assert not runs.models
+    assert [problem.run for problem in runs.problems] == [str(tmp_path)] * len(runs.problems)
+    assert expected in runs.problems[-1].message
+    with pytest.raises(KoopaxError, match="there is no run to report on") as caught:
+        read_runs([tmp_path])
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unfinished_run_keeps_its_curves(folders):
+    runs = read_runs([folders["unfinished"]])
+    assert runs.models[0].model is None
+    assert runs.models[0].metrics
+    assert "no finished model" in runs.problems[0].message
+
+
+def test_an_agent_that_was_not_evaluated_yet(folders, tmp_path):
+    write_agent(tmp_path / "new", {"agent": "tdmpc", "config": {}}, [{"env_steps": 3}])
+    runs = read_runs([tmp_path / "new", folders["sac"]])
+    assert "without evaluations yet" in runs.problems[0].message
