@@ -21,6 +21,7 @@ SMALL = {
     "dssm": {"layers": 2, "state_size": 6},
 }
 VARIANTS = {name: (name, options) for name, options in SMALL.items()} | {
+    "koopman-history": ("koopman", SMALL["koopman"] | {"action_history": 3}),
     "mlp-plain": ("mlp", {"hidden": 12}),
     "gru-plain": ("gru", {}),
     # Sees fewer steps than the horizon has: the memory is a ring.
@@ -47,9 +48,9 @@ def small(variant):
     return make_core(name, LATENT, ACTIONS, key=jax.random.key(0), **options)
 
 
-def trajectory(seed=1, horizon=HORIZON):
+def trajectory(seed=1, horizon=HORIZON, width=LATENT):
     rng = np.random.default_rng(seed)
-    latent, actions = rng.normal(size=LATENT), rng.normal(size=(horizon, ACTIONS))
+    latent, actions = rng.normal(size=width), rng.normal(size=(horizon, ACTIONS))
     return jnp.asarray(latent), jnp.asarray(actions), jnp.asarray(rng.uniform(0.2, 3.0, horizon))
 
 
@@ -75,12 +76,13 @@ def repeated_steps(core, start, actions, durations=None):
     return jax.lax.scan(step, begin(core, start), (actions, durations))[1]
 
 
-@every_core
+@pytest.mark.parametrize("variant", [*CORES, "koopman-history"])
 @pytest.mark.parametrize(("horizon", "stride"), [(9, 3), (8, 3), (2, 5), (4, 1)])
-def test_every_nth_latent_is_one_of_all(name, horizon, stride):
-    core, batch = small(name), 3
+def test_every_nth_latent_is_one_of_all(variant, horizon, stride):
+    core, batch = small(variant), 3
     rng = np.random.default_rng(5)
-    starts, actions = jnp.asarray(rng.normal(size=(batch, LATENT))), jnp.asarray(rng.normal(size=(horizon, batch, 3)))
+    starts = jnp.asarray(rng.normal(size=(batch, core.latent_size)))
+    actions = jnp.asarray(rng.normal(size=(horizon, batch, ACTIONS)))
     everything = batched_rollout(core, starts, actions)
     some = eqx.filter_jit(lambda core, first: core.rollout_every(starts, actions, stride=stride, first=first))
     for first in range(stride):
@@ -89,9 +91,10 @@ def test_every_nth_latent_is_one_of_all(name, horizon, stride):
 
 
 def test_gradients_of_every_nth_latent_are_those_of_all():
-    core = small("koopman")
+    core = small("koopman-history")
     rng = np.random.default_rng(6)
-    starts, actions = jnp.asarray(rng.normal(size=(2, LATENT))), jnp.asarray(rng.normal(size=(7, 2, ACTIONS)))
+    starts = jnp.asarray(rng.normal(size=(2, core.latent_size)))
+    actions = jnp.asarray(rng.normal(size=(7, 2, ACTIONS)))
 
     def through(roll):
         def loss(trained):
@@ -138,7 +141,7 @@ def test_the_start_changes_every_latent(name):
 @pytest.mark.parametrize("timed", [False, True])
 def test_steps_and_continued_rollouts_equal_one_rollout(variant, timed):
     core = small(variant)
-    latent, actions, durations = trajectory(2)
+    latent, actions, durations = trajectory(2, width=core.latent_size)
     durations = durations if timed else None
     whole = rollout(core, latent, actions, durations)
     stepped = repeated_steps(core, latent, actions, durations)
@@ -416,7 +419,25 @@ def dssm_twin(core, latent, actions, durations):
     return np.stack(tokens[1:])
 
 
-TWINS = {"mlp": mlp_twin, "gru": gru_twin, "transformer": transformer_twin, "dssm": dssm_twin}
+def koopman_twin(core, latent, actions, durations):
+    modes, past = core.modes_size // 2, core.action_history - 1
+    state = latent[:modes] + 1j * latent[modes : 2 * modes]
+    line = [*latent[2 * modes :].reshape(past, ACTIONS), *actions]
+    decay, frequency = (np.asarray(rate) for rate in core.spectrum.rates())
+    rates, step = decay + 1j * frequency, float(core.spectrum.time_step())
+    matrix = np.asarray(core.input_real) + 1j * np.asarray(core.input_imag)
+    first, last = core.action_encoder.layers
+    latents = []
+    for t, duration in enumerate(durations):
+        embedded = linear(last, np.maximum(linear(first, np.concatenate(line[t : t + past + 1])), 0.0))
+        inputs = matrix @ (embedded[: len(embedded) // 2] + 1j * embedded[len(embedded) // 2 :])
+        transition = np.exp(rates * step * duration)
+        state = transition * state + np.asarray(core.spectrum.input_scale()) * (transition - 1.0) / rates * inputs
+        latents.append(np.concatenate([state.real, state.imag, *line[t + 1 : t + past + 1]]))
+    return np.stack(latents)
+
+
+TWINS = {"koopman": koopman_twin, "mlp": mlp_twin, "gru": gru_twin, "transformer": transformer_twin, "dssm": dssm_twin}
 
 
 def perturbed(core):
@@ -430,7 +451,7 @@ def perturbed(core):
 @pytest.mark.parametrize("timed", [False, True])
 def test_rollout_equals_numpy(variant, timed):
     core, name = perturbed(small(variant)), VARIANTS[variant][0]
-    latent, actions, durations = trajectory(9)
+    latent, actions, durations = trajectory(9, width=core.latent_size)
     expected = TWINS[name](
         core, np.asarray(latent), np.asarray(actions), np.asarray(durations) if timed else np.ones(HORIZON)
     )

@@ -114,6 +114,9 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
     batches = fixed_windows(episodes, horizon, windows, seed=0, batch_size=windows)
     batch = next(iter(batches))
 
+    assert isinstance(model.core, KoopmanCore)  # the caller has checked
+    width = model.core.modes_size
+
     @eqx.filter_jit
     def contributions(model: DynamicsModel, states, actions, durations):
         def latents_of(state, actions, durations):
@@ -122,10 +125,10 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
             return prediction.latents
 
         latents = jax.vmap(latents_of, in_axes=(0, 0, None if durations is None else 0))(states, actions, durations)
-        moving = latents - jnp.mean(latents, axis=(0, 1))
+        moving = (latents - jnp.mean(latents, axis=(0, 1)))[..., :width]
 
         def of_last(latent, moved):  # [state, 2, modes] · [2, modes]
-            jacobian = jax.jacrev(model.decoder)(latent).reshape(-1, 2, latent.size // 2)
+            jacobian = jax.jacrev(model.decoder)(latent)[:, :width].reshape(-1, 2, width // 2)
             return jnp.sum(jnp.einsum("srm,rm->sm", jacobian, moved.reshape(2, -1)) ** 2, axis=0)
 
         middle = horizon // 2

@@ -23,32 +23,31 @@ KOOPMAN_MODEL = {
     "activation": "gelu",
     "action_embedding": 16,
     "action_hidden": (64,),
+    "action_history": 4,
     "spectrum": "multiscale",
 }
-KOOPMAN_TRAINING = {"learning_rate": 5e-3, "loss_stride": 10, "batch_size": 16, "consistency_weight": 0.001}
+KOOPMAN_TRAINING = {"learning_rate": 8e-3, "loss_stride": 10, "batch_size": 16, "consistency_weight": 0.001}
 BASELINE_TRAINING = {"loss_stride": 10, "batch_size": 16}
 
 # name: (options of the model, settings of training)
 KOOPMAN_ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "koopman": ({}, {}),
-    "koopman lr 3e-3": ({}, {"learning_rate": 3e-3}),
-    "koopman lr 8e-3": ({}, {"learning_rate": 8e-3}),
+    "koopman history 1": ({"action_history": 1}, {}),
+    "koopman history 8": ({"action_history": 8}, {}),
+    "koopman lr 5e-3": ({}, {"learning_rate": 5e-3}),
+    "koopman lr 12e-3": ({}, {"learning_rate": 12e-3}),
+    "koopman batch 8": ({}, {"batch_size": 8}),
     "koopman stride 5": ({}, {"loss_stride": 5}),
-    "koopman batch 32": ({}, {"batch_size": 32}),
+    "koopman stride 20": ({}, {"loss_stride": 20}),
+    "koopman input scale x3": ({"input_std": 3 * (2 * 16) ** -0.5}, {}),
     "koopman spectrum paper": ({"spectrum": "paper"}, {}),
     "koopman spectrum lr x0.3": ({}, {"spectrum_learning_rate": 0.3}),
-    "koopman input scale x3": ({"input_std": 3 * (2 * 16) ** -0.5}, {}),
     "koopman one decoder layer, large encoder": (
         {"decoder_hidden": (256,), "encoder_hidden": (640,), "activation": "relu"},
         {},
     ),
-    "koopman three decoder layers": ({"decoder_hidden": (256, 256, 256), "encoder_hidden": (384,)}, {}),
     "koopman embedding 64": ({"action_embedding": 64, "action_hidden": (128,), "encoder_hidden": (128,)}, {}),
     "koopman no consistency": ({}, {"consistency_weight": 0.0}),
-    "koopman lr 12e-3": ({}, {"learning_rate": 12e-3}),
-    "koopman lr 8e-3, input scale x3": ({"input_std": 3 * (2 * 16) ** -0.5}, {"learning_rate": 8e-3}),
-    "koopman lr 8e-3, batch 8": ({}, {"learning_rate": 8e-3, "batch_size": 8}),
-    "koopman lr 8e-3, stride 20": ({}, {"learning_rate": 8e-3, "loss_stride": 20}),
 }
 BASELINE_ARMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "mlp lr 5e-4": ("mlp", {}, {"learning_rate": 5e-4, "loss_stride": 1}),

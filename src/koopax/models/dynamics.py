@@ -41,7 +41,7 @@ class ModelConfig:
     action_size: int
     """Components of an action."""
     latent_size: int = 512
-    """Real width of a latent."""
+    """Real width of a latent, to which a Koopman core with an action history adds the actions that it remembers."""
     encoder_hidden: tuple[int, ...] = (256,)
     """Widths of the state encoder's hidden layers."""
     decoder_hidden: tuple[int, ...] = (256,)
@@ -96,11 +96,12 @@ class DynamicsModel(eqx.Module):
     def __init__(self, config: ModelConfig, normaliser: Normaliser, *, key: PRNGKeyArray):
         """A model with fresh parameters; `DynamicsModel.create` is the convenient way."""
         encoder_key, core_key, decoder_key, reward_key = jax.random.split(key, 4)
-        state, action, latent = config.state_size, config.action_size, config.latent_size
+        state, action = config.state_size, config.action_size
         network = partial(MLP, activation=ACTIVATIONS[config.activation])
         self.normaliser = normaliser
+        self.core = make_core(config.core, config.latent_size, action, key=core_key, **config.core_options)
+        latent = self.core.latent_size
         self.encoder = network((state, *config.encoder_hidden, latent), key=encoder_key)
-        self.core = make_core(config.core, latent, action, key=core_key, **config.core_options)
         if config.reward_hidden is None:
             self.decoder = network((latent, *config.decoder_hidden, state + 1), key=decoder_key)
             self.reward_head = None
@@ -194,7 +195,7 @@ class DynamicsModel(eqx.Module):
 
         The Transformer and the DSSM remember more than their latent, so only `advance` continues their rollouts.
         """
-        self._check("latent", latent_of(latent), (self.config.latent_size,))
+        self._check("latent", latent_of(latent), (self.core.latent_size,))
         self._check("actions", actions, (None, self.config.action_size))
         if durations is not None:
             self._check("durations", durations, (actions.shape[0],))

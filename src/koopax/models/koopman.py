@@ -1,11 +1,15 @@
 """The diagonal Koopman core: linear latent dynamics with control, unrolled over every step at once.
 
-    u_t = f_φ(a_t)                           the action encoder, a small MLP onto ℂˡ
+    u_t = f_φ(a_{t−h+1}, …, a_t)             the action encoder, a small MLP onto ℂˡ; h = 1 in the paper
     x_{t+1} = Λ̄ x_t + L̄ u_t                  Λ̄ = exp(Λ Δt),  L̄ = Λ⁻¹ (Λ̄ − 1) L
 
 Λ is diagonal, so the unrolled dynamics is a recurrence in each mode (`koopax.models.recurrence`). No network is
 applied in sequence: every action is encoded at once, and gradients through k steps are scaled by exactly
 exp(k Δt μ_j) in mode j (theorem 3.1).
+
+What an action does depends on the state, which a linear system can't express; the actions just before it tell much of
+that, and they are known. So with h > 1 the latent also holds the last h − 1 actions, as delay coordinates: the core
+stays Markovian in its latent and parallel in time.
 """
 
 from functools import partial
@@ -16,21 +20,26 @@ import jax.numpy as jnp
 
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, Int, PRNGKeyArray
-from koopax.models.latent import LatentDynamics
+from koopax.models.latent import LatentDynamics, steps_every
 from koopax.models.networks import MLP
 from koopax.models.recurrence import Method, Pair, linear_recurrence, multiply, powers
 from koopax.models.spectrum import Discrete, Spectrum, discretise, make_spectrum
 
 
 class KoopmanCore(LatentDynamics):
-    """x_{t+1} = Λ̄ x_t + L̄ f_φ(a_t) with diagonal Λ̄; a latent holds the modes' real parts, then the imaginary ones."""
+    """x_{t+1} = Λ̄ x_t + L̄ u_t with diagonal Λ̄.
+
+    A latent holds the modes' real parts, then the imaginary ones, then the actions it remembers, oldest first.
+    """
 
     action_encoder: MLP
     input_real: Float[Array, "modes embedding"]
     input_imag: Float[Array, "modes embedding"]
     spectrum: Spectrum
+    modes_size: int = eqx.field(static=True)
     latent_size: int = eqx.field(static=True)
     action_size: int = eqx.field(static=True)
+    action_history: int = eqx.field(static=True)
     recurrence: Method = eqx.field(static=True)
 
     def __init__(
@@ -42,6 +51,7 @@ class KoopmanCore(LatentDynamics):
         spectrum_options: dict | None = None,
         action_embedding: int = 64,
         action_hidden: tuple[int, ...] = (128,),
+        action_history: int = 1,
         input_std: float | None = None,
         recurrence: Method = "auto",
         key: PRNGKeyArray,
@@ -49,12 +59,13 @@ class KoopmanCore(LatentDynamics):
         """Build the core.
 
         Args:
-            latent_size: real width of the latent, twice the number of modes.
+            latent_size: twice the number of modes; the latent is wider by the actions that it remembers.
             action_size: components of an action.
             spectrum: by name, see `koopax.models.spectrum`.
             spectrum_options: keyword arguments of that spectrum.
             action_embedding: complex numbers that an action is encoded into (l).
             action_hidden: widths of the action encoder's hidden layers.
+            action_history: how many of the latest actions the action encoder sees (h).
             input_std: standard deviation of L's real and imaginary entries at the start; by default 1/√(2 l), which
                 hands on the variance of the embedding. The paper's listing uses 0.1.
             recurrence: how to unroll, see `koopax.models.recurrence`.
@@ -66,15 +77,19 @@ class KoopmanCore(LatentDynamics):
             )
         if action_embedding < 1:
             raise KoopaxError(f"action_embedding is {action_embedding}: use 1 or more complex numbers.")
+        if action_history < 1:
+            raise KoopaxError(f"action_history is {action_history}: use 1 for the present action alone, or more.")
         modes = latent_size // 2
         encoder_key, real_key, imag_key, spectrum_key = jax.random.split(key, 4)
-        self.action_encoder = MLP((action_size, *action_hidden, 2 * action_embedding), key=encoder_key)
+        self.action_encoder = MLP((action_history * action_size, *action_hidden, 2 * action_embedding), key=encoder_key)
         std = (2 * action_embedding) ** -0.5 if input_std is None else input_std
         self.input_real = std * jax.random.normal(real_key, (modes, action_embedding))
         self.input_imag = std * jax.random.normal(imag_key, (modes, action_embedding))
         self.spectrum = make_spectrum(spectrum, modes, key=spectrum_key, **(spectrum_options or {}))
-        self.latent_size = latent_size
+        self.modes_size = latent_size
+        self.latent_size = latent_size + (action_history - 1) * action_size
         self.action_size = action_size
+        self.action_history = action_history
         self.recurrence = recurrence
 
     def rollout(
@@ -85,13 +100,11 @@ class KoopmanCore(LatentDynamics):
     ) -> Float[Array, "time latent"]:
         """x_1 … x_T, every step at once."""
         discrete = discretise(self.spectrum, durations)
+        seen, remembered = self.delays(latent, actions)
         real, imag = linear_recurrence(
-            discrete.transition,
-            self.inputs(actions, discrete),
-            _modes(latent),
-            method=self.recurrence,
+            discrete.transition, self.inputs(seen, discrete), self._modes(latent), method=self.recurrence
         )
-        return jnp.concatenate([real, imag], axis=-1)
+        return jnp.concatenate([real, imag, remembered], axis=-1)
 
     def rollout_every(
         self,
@@ -119,19 +132,34 @@ class KoopmanCore(LatentDynamics):
 
         # Batch-major, where the inputs of n steps lie side by side. What is before the start does nothing: the first
         # latent has seen first + 1 actions, so the actions are shifted by the missing ones.
-        embedded = jax.vmap(jax.vmap(self.action_encoder))(jnp.swapaxes(actions, 0, 1))
+        seen, remembered = jax.vmap(self.delays)(latents, jnp.swapaxes(actions, 0, 1))
+        embedded = jax.vmap(jax.vmap(self.action_encoder))(seen)
         padded = jnp.pad(embedded, ((0, 0), (stride, steps * stride - horizon), (0, 0)))
         shifted = jax.lax.dynamic_slice_in_dim(padded, first + 1, steps * stride, axis=1)
         inputs = shifted.reshape(batch, steps, -1) @ self._joint_inputs(discrete, power, stride)
-        real, imag = _modes(jnp.swapaxes(inputs, 0, 1))
+        real, imag = _halves(jnp.swapaxes(inputs, 0, 1))
 
-        begun = multiply((power[0][first], power[1][first]), _modes(latents))
+        begun = multiply((power[0][first], power[1][first]), self._modes(latents))
         inputs = real.at[0].add(begun[0]), imag.at[0].add(begun[1])
         rest = jnp.zeros_like(begun[0])
         rolled = jax.vmap(partial(linear_recurrence, method=self.recurrence), in_axes=(None, 1, 0), out_axes=1)(
             (power[0][-1], power[1][-1]), inputs, (rest, rest)
         )
-        return jnp.concatenate(rolled, axis=-1)
+        remembered = jnp.swapaxes(remembered[:, steps_every(horizon, stride, first)], 0, 1)
+        return jnp.concatenate([*rolled, remembered], axis=-1)
+
+    def delays(
+        self, latent: Float[Array, " latent"], actions: Float[Array, "time action"]
+    ) -> tuple[Float[Array, "time seen"], Float[Array, "time remembered"]]:
+        """At each step, the actions that the action encoder sees and those that the latent after it remembers."""
+        horizon, past = actions.shape[0], self.action_history - 1
+        line = jnp.concatenate([latent[self.modes_size :].reshape(past, self.action_size), actions])
+        seen = [line[delay : delay + horizon] for delay in range(past + 1)]
+        remembered = [line[delay + 1 : delay + 1 + horizon] for delay in range(past)]
+        return jnp.concatenate(seen, axis=-1), jnp.concatenate([actions[:, :0], *remembered], axis=-1)
+
+    def _modes(self, latent: Array) -> Pair:
+        return _halves(latent[..., : self.modes_size])
 
     def _joint_inputs(self, discrete: Discrete, power: Pair, stride: int) -> Float[Array, "inputs latent"]:
         """[λ̄ⁿ⁻¹ L̄, …, λ̄ L̄, L̄] as a real matrix that is multiplied from the right."""
@@ -145,7 +173,7 @@ class KoopmanCore(LatentDynamics):
             (weight[0][:, None], weight[1][:, None]), (self.input_real.T[None], self.input_imag.T[None])
         )
         from_real, from_imag = jnp.concatenate([real, imag], axis=-1), jnp.concatenate([-imag, real], axis=-1)
-        return jnp.concatenate([from_real, from_imag], axis=1).reshape(-1, self.latent_size)
+        return jnp.concatenate([from_real, from_imag], axis=1).reshape(-1, self.modes_size)
 
     def step(
         self,
@@ -155,14 +183,15 @@ class KoopmanCore(LatentDynamics):
     ) -> Float[Array, " latent"]:
         """x_1 = λ̄ x_0 + c_0."""
         discrete = discretise(self.spectrum, None if duration is None else jnp.asarray(duration)[None])
-        inputs = self.inputs(action[None], discrete)
-        moved = multiply(discrete.transition, _modes(latent))
+        seen, remembered = self.delays(latent, action[None])
+        inputs = self.inputs(seen, discrete)
+        moved = multiply(discrete.transition, self._modes(latent))
         real, imag = moved[0] + inputs[0], moved[1] + inputs[1]
-        return jnp.concatenate([jnp.ravel(real), jnp.ravel(imag)])
+        return jnp.concatenate([jnp.ravel(real), jnp.ravel(imag), jnp.ravel(remembered)])
 
-    def inputs(self, actions: Float[Array, "time action"], discrete: Discrete) -> Pair:
-        """c_t = L̄ f_φ(a_t), pairs of shape `[time, modes]`."""
-        embedded = jax.vmap(self.action_encoder)(actions)
+    def inputs(self, seen: Float[Array, "time seen"], discrete: Discrete) -> Pair:
+        """c_t = L̄ u_t of the actions seen at each step, pairs of shape `[time, modes]`."""
+        embedded = jax.vmap(self.action_encoder)(seen)
         gain = discrete.gain
         if gain[0].ndim == 1:
             # The same gain at every step belongs in the matrix, where it costs nothing per step.
@@ -171,12 +200,12 @@ class KoopmanCore(LatentDynamics):
         return multiply(gain, _apply((self.input_real, self.input_imag), embedded))
 
 
-def _modes(latent: Array) -> Pair:
-    real, imag = jnp.split(latent, 2, axis=-1)
+def _halves(array: Array) -> Pair:
+    real, imag = jnp.split(array, 2, axis=-1)
     return real, imag
 
 
 def _apply(matrix: Pair, embedded: Array) -> Pair:
     """The complex product L u as one real product with [[Re L, −Im L], [Im L, Re L]]."""
     block = jnp.block([[matrix[0], -matrix[1]], [matrix[1], matrix[0]]])
-    return _modes(embedded @ block.T)
+    return _halves(embedded @ block.T)

@@ -30,6 +30,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "activation": "gelu",
         "action_embedding": 16,
         "action_hidden": (64,),
+        "action_history": 4,
         "spectrum": "multiscale",
     },
     "koopman-paper": {
@@ -64,10 +65,10 @@ def preset(name: str) -> dict[str, Any]:
 # Settings of training, by core, where the user gives none: peak learning rate, and every how many-th step of a window
 # the losses look at. Chosen by `koopax reproduce search`, see results/search.
 TRAINING: Mapping[str, Mapping[str, Any]] = {
-    "koopman": {"learning_rate": 5e-3, "loss_stride": 10},
-    "mlp": {"learning_rate": 1e-3, "loss_stride": 1},
-    "gru": {"learning_rate": 3e-3, "loss_stride": 10},
-    "transformer": {"learning_rate": 1e-3, "loss_stride": 1},
-    "dssm": {"learning_rate": 3e-3, "loss_stride": 1},
+    "koopman": {"learning_rate": 8e-3, "loss_stride": 10},
+    "mlp": {"learning_rate": 2e-3, "loss_stride": 1},
+    "gru": {"learning_rate": 6e-3, "loss_stride": 10},
+    "transformer": {"learning_rate": 3e-3, "loss_stride": 10},
+    "dssm": {"learning_rate": 6e-3, "loss_stride": 10},
 }
 OTHER_TRAINING: Mapping[str, Any] = {"learning_rate": 1e-3, "loss_stride": 1}

@@ -24,9 +24,11 @@ def shared_start(core: LatentDynamics, latent: Float[Array, " latent"], horizon:
     """x_0 `[latent]`, or for a Koopman core x_0 and its free response, λᵏ x_0 for k = 0 … H, `[horizon+1, latent]`."""
     if not isinstance(core, KoopmanCore):
         return latent
-    real, imag = jnp.split(latent, 2)
+    real, imag = jnp.split(latent[: core.modes_size], 2)
     moved = multiply(powers(discretise(core.spectrum).transition, horizon), (real, imag))
-    return jnp.concatenate([latent[None], jnp.concatenate(moved, axis=-1)])
+    # What a latent remembers of actions is the candidates' own from the first step on.
+    no_actions = jnp.zeros((horizon, core.latent_size - core.modes_size), latent.dtype)
+    return jnp.concatenate([latent[None], jnp.concatenate([*moved, no_actions], axis=-1)])
 
 
 def candidate_latents(
@@ -38,7 +40,8 @@ def candidate_latents(
         return jnp.concatenate([jnp.broadcast_to(start, (1, *latents.shape[1:])), latents])
     steps, candidates, _ = actions.shape
     discrete = discretise(core.spectrum)
-    flat = core.inputs(actions.reshape(steps * candidates, -1), discrete)
+    seen, remembered = jax.vmap(core.delays, in_axes=(None, 1), out_axes=1)(start[0], actions)
+    flat = core.inputs(seen.reshape(steps * candidates, -1), discrete)
     inputs = flat[0].reshape(steps, candidates, -1), flat[1].reshape(steps, candidates, -1)
     rest = jnp.zeros_like(inputs[0][0, 0])
     unroll = jax.vmap(
@@ -46,7 +49,7 @@ def candidate_latents(
         in_axes=1,
         out_axes=1,
     )
-    driven = jnp.concatenate(unroll(inputs), axis=-1)
+    driven = jnp.concatenate([*unroll(inputs), remembered], axis=-1)
     return start[: steps + 1, None] + jnp.pad(driven, ((1, 0), (0, 0), (0, 0)))
 
 
