@@ -41,22 +41,22 @@ KOOPMAN_ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "koopman stride 20": ({}, {"loss_stride": 20}),
     "koopman input scale x3": ({"input_std": 3 * (2 * 16) ** -0.5}, {}),
     "koopman spectrum paper": ({"spectrum": "paper"}, {}),
-    "koopman spectrum lr x0.3": ({}, {"spectrum_learning_rate": 0.3}),
     "koopman one decoder layer, large encoder": (
         {"decoder_hidden": (256,), "encoder_hidden": (640,), "activation": "relu"},
         {},
     ),
-    "koopman embedding 64": ({"action_embedding": 64, "action_hidden": (128,), "encoder_hidden": (128,)}, {}),
-    "koopman no consistency": ({}, {"consistency_weight": 0.0}),
 }
 BASELINE_ARMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "mlp lr 5e-4": ("mlp", {}, {"learning_rate": 5e-4, "loss_stride": 1}),
     "mlp lr 1e-3": ("mlp", {}, {"learning_rate": 1e-3, "loss_stride": 1}),
     "mlp lr 2e-3": ("mlp", {}, {"learning_rate": 2e-3, "loss_stride": 1}),
+    "mlp lr 4e-3": ("mlp", {}, {"learning_rate": 4e-3, "loss_stride": 1}),
     "gru lr 3e-3": ("gru", {}, {"learning_rate": 3e-3}),
     "gru lr 6e-3": ("gru", {}, {"learning_rate": 6e-3}),
+    "gru lr 12e-3": ("gru", {}, {"learning_rate": 12e-3}),
     "transformer lr 1e-3": ("transformer", {}, {"learning_rate": 1e-3}),
     "transformer lr 3e-3": ("transformer", {}, {"learning_rate": 3e-3}),
+    "transformer lr 6e-3": ("transformer", {}, {"learning_rate": 6e-3}),
     "dssm lr 3e-3": ("dssm", {}, {"learning_rate": 3e-3}),
     "dssm lr 6e-3": ("dssm", {}, {"learning_rate": 6e-3}),
 }

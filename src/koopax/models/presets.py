@@ -69,6 +69,6 @@ TRAINING: Mapping[str, Mapping[str, Any]] = {
     "mlp": {"learning_rate": 2e-3, "loss_stride": 1},
     "gru": {"learning_rate": 6e-3, "loss_stride": 10},
     "transformer": {"learning_rate": 3e-3, "loss_stride": 10},
-    "dssm": {"learning_rate": 6e-3, "loss_stride": 10},
+    "dssm": {"learning_rate": 3e-3, "loss_stride": 10},
 }
 OTHER_TRAINING: Mapping[str, Any] = {"learning_rate": 1e-3, "loss_stride": 1}
