@@ -17,6 +17,7 @@ def plan(
     samples: int | None = None,
     iterations: int | None = None,
     reward: str | None = None,
+    reencode_every: int | None = None,
     goal: tuple[float, ...] | None = None,
     state_cost: tuple[float, ...] | None = None,
     action_cost: tuple[float, ...] = (0.01,),
@@ -36,6 +37,7 @@ def plan(
         samples: candidates in each iteration of a search.
         iterations: rounds of a search.
         reward: MODULE:FUNCTION of (states, actions, next_states) in jax.numpy, instead of the learned reward.
+        reencode_every: decode and encode again after so many steps of a plan.
         goal: for lqr: the state to reach.
         state_cost: for lqr: weight of each component of the state's squared distance to the goal.
         action_cost: for lqr: weight of each component of the squared action, or one for all.
@@ -59,6 +61,7 @@ def plan(
             environments=environments,
             reward=reward,
             cost=QuadraticCost(goal, state_cost, action_cost),
+            reencode_every=reencode_every,
             watch=watch,
             horizon=horizon,
             samples=samples,

@@ -19,6 +19,8 @@ from koopax.planning.choice import PLANNERS, QuadraticCost, make_lqr, make_searc
 from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
 from koopax.planning.protocol import Box, Planner, PlanningModel, PlanState, restarted
 
+MOST_ENVIRONMENTS = 10
+
 
 @dataclass(frozen=True)
 class ControlResult:
@@ -104,9 +106,10 @@ def control(
         environments: stepped together; at most 10 by default.
         watch: called with decisions taken and the episodes finished so far.
     """
-    if episodes < 1:
-        raise KoopaxError(f"episodes is {episodes}: use 1 or more.")
-    count = min(episodes, environments or 10)
+    for name, value in (("episodes", episodes), ("environments", environments)):
+        if value is not None and value < 1:
+            raise KoopaxError(f"{name} is {value}: use 1 or more.")
+    count = min(episodes, environments or MOST_ENVIRONMENTS)
     envs = LockStep(env, count, seed=seed)
     try:
         return _Controller(planner, model, envs, episodes, jax.random.key(seed), watch).run()
@@ -124,6 +127,7 @@ def control_trained(
     environments: int | None = None,
     reward: str | None = None,
     cost: QuadraticCost = QuadraticCost(),  # noqa: B008  (frozen)
+    reencode_every: int | None = None,
     watch: Callable[[int, int], None] = lambda done, total: None,
     **settings: Any,
 ) -> ControlResult:
@@ -138,6 +142,7 @@ def control_trained(
         environments: stepped together; at most 10 by default.
         reward: `module:function` in the place of the learned reward.
         cost: for LQR, which knows no other reward.
+        reencode_every: decode and encode again after so many steps of a plan; never by default.
         watch: called with the episodes finished so far and their number.
         **settings: of the planner, such as `horizon=20, samples=128`; those that are None are left at its own.
     """
@@ -148,7 +153,12 @@ def control_trained(
         raise KoopaxError("planner 'lqr' takes a quadratic cost, not --reward: pass --goal, or choose another planner.")
     if planner != "lqr" and (cost.goal is not None or cost.state_cost is not None):
         raise KoopaxError(f"--goal and --state-cost are for planner 'lqr', not {planner!r}: pass --reward instead.")
-    seen = LearnedModel(model) if reward is None else RewardedModel(model, load_reward(reward, *sizes))
+    if reencode_every is not None and reencode_every < 1:
+        raise KoopaxError(f"reencode_every is {reencode_every}: use 1 or more steps, or leave it out for never.")
+    if reward is None:
+        seen = LearnedModel(model, reencode_every)
+    else:
+        seen = RewardedModel(model, load_reward(reward, *sizes), reencode_every)
     box = box_of(env, *sizes)
     if planner == "lqr":
         chosen = make_lqr(model, box, cost, horizon=settings.get("horizon"))

@@ -26,6 +26,7 @@ class LearnedModel(eqx.Module):
     """Encoder, core and learned reward of a DynamicsModel; it knows no value beyond the horizon."""
 
     model: DynamicsModel
+    reencode_every: int | None = eqx.field(static=True, default=None)
 
     def encode(self, observation: Float[Array, " state"], *, horizon: int) -> Array:
         """The latent, or for a Koopman core what it becomes without inputs, λᵏ x_0 for k = 0 … H."""
@@ -35,10 +36,10 @@ class LearnedModel(eqx.Module):
         self, start: Array, actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "time+1 candidate latent"]:
         """x_0 … x_T of every candidate."""
-        return candidate_latents(self.model.core, start, self.model.normaliser.normalise_action(actions))
+        return _latents(self.model, start, actions, self.reencode_every)
 
     def reward(
-        self, latents: Float[Array, "time+1 candidate latent"], actions: Float[Array, "time candidate action"]
+        self, latents: Float[Array, "points candidate latent"], actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "time candidate"]:
         """The learned reward, in raw units."""
         normaliser, head = self.model.normaliser, self.model.reward_head
@@ -66,6 +67,7 @@ class RewardedModel(eqx.Module):
 
     model: DynamicsModel
     function: RewardFunction = eqx.field(static=True)
+    reencode_every: int | None = eqx.field(static=True, default=None)
 
     def encode(self, observation: Float[Array, " state"], *, horizon: int) -> StartInStates:
         """As `LearnedModel.encode`, and the observed state."""
@@ -75,15 +77,14 @@ class RewardedModel(eqx.Module):
         self, start: StartInStates, actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "time+1 candidate state"]:
         """s_0 … s_T of every candidate, in raw units."""
-        normalised = self.model.normaliser.normalise_action(actions)
-        latents = candidate_latents(self.model.core, start.latent, normalised)
+        latents = _latents(self.model, start.latent, actions, self.reencode_every)
         decoded = over_rows(self.model.decoder, latents[1:])[..., : self.model.config.state_size]
         states = self.model.normaliser.denormalise_state(decoded)
         first = jnp.broadcast_to(start.observation.astype(states.dtype), (1, *states.shape[1:]))
         return jnp.concatenate([first, states])
 
     def reward(
-        self, latents: Float[Array, "time+1 candidate state"], actions: Float[Array, "time candidate action"]
+        self, latents: Float[Array, "points candidate state"], actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "time candidate"]:
         """What the user's function says."""
         return self.function(latents[:-1], actions, latents[1:])
@@ -91,6 +92,19 @@ class RewardedModel(eqx.Module):
     def value(self, latents: Float[Array, "candidate state"]) -> Float[Array, " candidate"]:
         """Zero."""
         return jnp.zeros(latents.shape[0], latents.dtype)
+
+
+def _latents(model: DynamicsModel, start: Array, actions: Array, reencode_every: int | None) -> Array:
+    """x_0 … x_T of every candidate; with `reencode_every`, decoded and encoded again after so many steps."""
+    if reencode_every is None or reencode_every >= actions.shape[0]:
+        return candidate_latents(model.core, start, model.normaliser.normalise_action(actions))
+    first = start.reshape(-1, start.shape[-1])[0]
+
+    def one(own: Array) -> Array:
+        return model.rollout_from(first, own, reencode_every=reencode_every, return_latents=True).latents  # type: ignore
+
+    latents = jax.vmap(one, in_axes=1, out_axes=1)(actions)
+    return jnp.concatenate([jnp.broadcast_to(first, (1, *latents.shape[1:])), latents])
 
 
 def load_reward(name: str, state_size: int, action_size: int) -> RewardFunction:

@@ -115,8 +115,8 @@ class LQR(Planner):
     """a = −K [x; 1], clipped to the bounds; the gain is computed once, so a decision costs one encoding."""
 
     box: Box
-    gain: Float[Array, "action latent+1"]
-    cost_to_go: Float[Array, "latent+1 latent+1"]
+    gain: Float[Array, "action extended"]
+    cost_to_go: Float[Array, "extended extended"]
 
     @classmethod
     def for_cost(

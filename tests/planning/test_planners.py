@@ -1,0 +1,297 @@
+"""Every searching planner, on systems whose optimum is known, and what all of them promise."""
+
+import logging
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from true_systems import DoubleIntegrator, NaNAbove, Pendulum, closed_loop, pendulum_optimum, riccati_solution
+
+from koopax import KoopaxError
+from koopax.planning.choice import PLANNERS, SEARCHES, make_search
+from koopax.planning.control import many, plan_many
+from koopax.planning.icem import coloured_noise
+from koopax.planning.lqr import LQR, Affine
+from koopax.planning.mppi import MPPI, MPPIConfig, elite_weights
+from koopax.planning.protocol import Box, discounted_return, follow_policy, ranked, restarted
+
+every_search = pytest.mark.parametrize("name", SEARCHES)
+# By how much a planner's cost may exceed the optimum's. MPPI acts on a drawn elite, so it never quite settles.
+MARGIN = {"mppi": 0.10, "cem": 0.05, "icem": 0.05, "gradient": 0.02, "lqr": 0.01}
+SWING_UP_MARGIN = 0.25  # a horizon of 20 steps does not see the whole swing, which takes about 50
+INTEGRATOR = {
+    "mppi": {"samples": 128, "elites": 16, "temperature": 10.0, "min_std": 0.01, "discount": 1.0},
+    "cem": {"samples": 128, "elites": 16},
+    "icem": {"samples": 64, "noise_exponent": 0.5},
+    "gradient": {"samples": 4},
+}
+PENDULUM = {
+    "mppi": {"samples": 256, "elites": 32, "discount": 1.0},
+    "cem": {"samples": 256},
+    "icem": {"samples": 64},
+    "gradient": {"samples": 8},
+}
+STARTS = jnp.array([[1.0, 0.0], [-1.0, 1.0], [0.5, -1.5]])
+
+
+def test_every_planner_is_tested():
+    assert set(INTEGRATOR) == set(PENDULUM) == set(SEARCHES) == set(PLANNERS) - {"lqr"}
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_double_integrator_costs_what_riccati_says(name):
+    optimum = np.einsum("ni,ij,nj->n", STARTS, riccati_solution(), STARTS)
+    if name == "lqr":
+        from true_systems import A, B, Q, R
+
+        parts = (A, B, np.zeros(2), np.eye(2), np.zeros(2))
+        system = Affine(*(jnp.asarray(part, jnp.float32) for part in parts))
+        planner = LQR.for_cost(system, jnp.zeros(2), jnp.asarray(Q), jnp.asarray(R), horizon=100, box=Box(-20.0, 20.0))
+    else:
+        planner = make_search(name, Box(-6.0, 6.0), horizon=10, **INTEGRATOR[name])
+    cost = -closed_loop(planner, DoubleIntegrator(), STARTS, steps=60, key=jax.random.key(0))
+    assert np.all(cost > 0.999 * optimum), "better than the best: the test is wrong"
+    assert np.sum(cost) < (1 + MARGIN[name]) * np.sum(optimum)
+
+
+@pytest.fixture(scope="module")
+def swings():
+    """Starts of a pendulum, hanging, at its side and near the top, and the best cost of 100 steps from each."""
+    starts = jnp.array([[jnp.pi, 0.0], [2.0, 0.0], [-1.0, 1.0], [0.3, 0.0]])
+    return starts, -pendulum_optimum(starts, steps=100)
+
+
+@every_search
+def test_pendulum_swings_up_as_dynamic_programming_does(name, swings):
+    starts, optimum = swings
+    planner = make_search(name, Box(-2.0, 2.0), horizon=20, **PENDULUM[name])
+    cost = -closed_loop(planner, Pendulum(), starts, steps=100, key=jax.random.key(0))
+    assert np.all(cost > 0.97 * optimum), "better than the best: the reference is too coarse"
+    assert np.all(cost < (1 + SWING_UP_MARGIN) * optimum)
+
+
+def test_lqr_holds_a_pendulum_near_the_top(swings):
+    starts, optimum = swings
+    model = Pendulum()
+    A, B = jax.jacobian(model.step, argnums=(0, 1))(jnp.zeros(2), jnp.zeros(1))
+    system = Affine(A, B, jnp.zeros(2), jnp.eye(2), jnp.zeros(2))
+    costs = jnp.diag(jnp.array([1.0, 0.1])), 0.001 * jnp.eye(1)
+    planner = LQR.for_cost(system, jnp.zeros(2), *costs, horizon=100, box=Box(-2.0, 2.0))
+    cost = -closed_loop(planner, model, starts[3:], steps=100, key=jax.random.key(0))
+    assert cost[0] < 1.05 * optimum[3]
+
+
+# What all of them promise.
+
+SMALL = {"horizon": 4, "samples": 16, "iterations": 3}
+BOX = Box(jnp.array([-0.5]), jnp.array([2.0]))
+
+
+@cache
+def small(name):
+    return make_search(name, BOX, **SMALL)
+
+
+@eqx.filter_jit
+def decide(planner, model, observation, state, key, explore, horizon):
+    return planner.plan(model, observation, state, key=key, explore=explore, horizon=horizon)
+
+
+def decision(name, model, observation=(1.0, 0.0), *, seed=0, state=None, explore=False, horizon=4):
+    """One decision of a small planner; everything that may be traced is."""
+    planner = small(name)
+    return decide(
+        planner,
+        model,
+        jnp.asarray(observation),
+        planner.init(1) if state is None else state,
+        jax.random.key(seed),
+        jnp.asarray(explore),
+        jnp.asarray(horizon),
+    )
+
+
+@every_search
+@pytest.mark.parametrize("limit", [1.0, -1.0])
+def test_what_is_not_finite_ranks_last(name, limit):
+    """With a limit of −1 no candidate is finite: the action must be, and within the bounds."""
+    state = None
+    for seed in range(6):
+        found = decision(name, NaNAbove(limit), seed=seed, state=state)
+        state = found.state
+        assert np.isfinite(found.action).all()
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+        assert -0.5 <= found.action[0] <= max(limit, 2.0 * (limit < 0))
+    assert (found.diagnostics.nonfinite == 1) == (limit < 0)
+
+
+@every_search
+def test_actions_stay_within_any_box(name):
+    """The best action is far outside; exploring adds noise on top of it."""
+    for seed in range(8):
+        found = decision(name, DoubleIntegrator(), (-1e3, 0.0), seed=seed, explore=True)
+        assert -0.5 <= found.action[0] <= 2.0
+    assert decision(name, DoubleIntegrator(), (-1e3, 0.0)).action[0] > 1.0
+
+
+@every_search
+def test_noise_only_when_exploring(name):
+    model = DoubleIntegrator()
+    plain, noisy = (decision(name, model, explore=explore) for explore in (False, True))
+    assert plain.action != noisy.action
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), plain.state, noisy.state))
+
+
+@every_search
+def test_a_warm_start_goes_on_from_the_shifted_plan(name):
+    """Few samples from a cold start are worse than the same number around a plan that is already good."""
+    model, values, state = DoubleIntegrator(), [], None
+    for seed in range(6):
+        found = decision(name, model, (1.0, -0.5), state=state, seed=seed)
+        state = found.state
+        values.append(float(found.diagnostics.value))
+    assert np.mean(values[3:]) >= values[0]
+    assert not np.allclose(jax.tree.leaves(state)[0], 0)
+
+
+@every_search
+def test_steps_beyond_the_horizon_do_not_count(name):
+    """With h = 1 the plan beyond is empty, and a reward beyond may be anything."""
+    found = decision(name, DoubleIntegrator(), horizon=1)
+    assert np.all(jax.tree.leaves(found.state)[0][1:] == 0)
+    assert np.any(jax.tree.leaves(found.state)[0][0] != 0)
+
+
+@every_search
+def test_several_environments_equal_one_at_a_time_with_one_compilation(name, caplog):
+    planner, model = small(name), DoubleIntegrator()
+    observations = jnp.array([[1.0, 0.0], [-1.0, 1.0], [0.0, 2.0]])
+    states = many(planner.init(1), 3)
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for seed in range(3):
+            before, key = states, jax.random.key(seed)
+            actions, states = plan_many(planner, model, observations + 0.1 * seed, states, key=key)
+        compiled = [r.getMessage() for r in caplog.records if "Finished XLA compilation" in r.getMessage()]
+    assert sum("plan_many" in line for line in compiled) == 1
+    for i, own_key in enumerate(jax.random.split(key, 3)):
+        own = jax.tree.map(lambda leaf, i=i: leaf[i], before)
+        alone = decide(planner, model, observations[i] + 0.2, own, own_key, jnp.asarray(False), jnp.asarray(4))
+        np.testing.assert_allclose(alone.action, actions[i], rtol=1e-4, atol=1e-5)
+
+
+def test_schedules_do_not_recompile():
+    traced = []
+
+    @eqx.filter_jit
+    def scheduled(planner, model, observation, state, key, explore, horizon, min_std):
+        traced.append(None)
+        return planner.plan(model, observation, state, key=key, explore=explore, horizon=horizon, min_std=min_std)
+
+    planner = MPPI(MPPIConfig(horizon=4, samples=16, elites=4, iterations=2))
+    for horizon, min_std in ((1, 0.5), (2, 0.3), (4, 0.05)):
+        found = scheduled(
+            planner,
+            DoubleIntegrator(),
+            jnp.ones(2),
+            planner.init(1),
+            jax.random.key(0),
+            jnp.asarray(horizon > 1),
+            jnp.asarray(horizon),
+            jnp.asarray(min_std),
+        )
+        assert found.diagnostics.std >= min_std
+    assert len(traced) == 1
+
+
+# Parts.
+
+
+def test_return_counts_rewards_up_to_the_horizon_and_the_value_there():
+    model, start = DoubleIntegrator(), jnp.array([1.0, -1.0])
+    actions = jax.random.normal(jax.random.key(0), (5, 3, 1))
+    for horizon in (1, 3, 5):
+        found = discounted_return(model, start, actions, discount=0.9, horizon=jnp.asarray(horizon))
+        for candidate in range(3):
+            state, expected = start, 0.0
+            for t in range(horizon):
+                expected += 0.9**t * model.pay(state, actions[t, candidate])
+                state = model.step(state, actions[t, candidate])
+            expected += 0.9**horizon * model.value(state[None])[0]
+            np.testing.assert_allclose(found[candidate], expected, rtol=1e-5)
+
+
+def test_what_lies_beyond_the_horizon_may_be_anything():
+    actions = jnp.array([0.5, 0.5, 3.0])[:, None, None]
+    found = discounted_return(NaNAbove(1.0), jnp.zeros(2), actions, discount=1.0, horizon=jnp.asarray(2))
+    np.testing.assert_allclose(found, [1.0])
+    assert ranked(discounted_return(NaNAbove(1.0), jnp.zeros(2), actions, discount=1.0))[0] == -jnp.inf
+
+
+class Proposing(DoubleIntegrator):
+    """Proposes one plan that nothing else would find: every action at the upper bound."""
+
+    def pay(self, state, action):
+        return 1e3 * jnp.prod(action == 2.0) - jnp.sum(action**2)
+
+    def propose(self, start, *, horizon, count, key):
+        return jnp.full((horizon, count, 1), 2.0)
+
+
+def test_a_model_that_proposes_is_listened_to():
+    planner = MPPI(MPPIConfig(horizon=4, samples=16, elites=4, proposals=2, max_std=0.1), BOX)
+    found = planner.plan(Proposing(), jnp.zeros(2), planner.init(1), key=jax.random.key(0))
+    np.testing.assert_allclose(found.action, [2.0])
+
+
+def test_a_policy_is_followed_along_its_own_latents():
+    actions = follow_policy(
+        lambda now, key: -0.5 * now,
+        lambda now, action: now + action,
+        jnp.array([[8.0], [4.0]]),
+        horizon=3,
+        key=jax.random.key(0),
+    )
+    np.testing.assert_allclose(actions[..., 0], [[-4, -2], [-2, -1], [-1, -0.5]])
+
+
+def test_elite_weights():
+    weights = elite_weights(jnp.array([2.0, 1.0, -jnp.inf]), 0.5)
+    np.testing.assert_allclose(weights, np.array([1, np.exp(-0.5), 0]) / (1 + np.exp(-0.5)), rtol=1e-6)
+    np.testing.assert_allclose(elite_weights(jnp.full(4, -jnp.inf), 0.5), 0.25)
+
+
+def test_only_ended_episodes_start_anew():
+    states = {"mean": jnp.ones((3, 2, 1))}
+    found = restarted({"mean": jnp.zeros((2, 1))}, states, jnp.array([False, True, False]))
+    np.testing.assert_array_equal(found["mean"][:, 0, 0], [1, 0, 1])
+
+
+@pytest.mark.parametrize("steps", [7, 8])
+def test_coloured_noise_has_unit_variance_and_its_power_falls_as_asked(steps):
+    white, red = (coloured_noise((steps, 40_000, 1), beta, key=jax.random.key(0))[..., 0] for beta in (0.0, 2.0))
+    for noise in (white, red):
+        np.testing.assert_allclose(np.std(noise, axis=1), 1.0, atol=0.02)
+    np.testing.assert_allclose(np.cov(white), np.eye(steps), atol=0.03)
+    power = np.mean(np.abs(np.fft.rfft(red, axis=0)) ** 2, axis=1)
+    np.testing.assert_allclose(power[1] / power[2], 4.0, rtol=0.05)
+
+
+def test_a_box_maps_both_ways():
+    box = Box(jnp.array([-3.0, 1.0]), jnp.array([5.0, 1.5]))
+    units = jnp.array([[-1.0, 1.0], [0.0, 0.5]])
+    np.testing.assert_allclose(box.from_unit(units), [[-3.0, 1.5], [1.0, 1.375]])
+    np.testing.assert_allclose(box.to_unit(box.from_unit(units)), units, atol=1e-6)
+
+
+def test_bad_settings():
+    with pytest.raises(KoopaxError, match="unknown planner 'mpi': did you mean 'mppi'"):
+        make_search("mpi", BOX)
+    with pytest.raises(KoopaxError, match="horizon is 0"):
+        make_search("cem", BOX, horizon=0)
+    with pytest.raises(KoopaxError, match="elites is 9, but there are 8 samples"):
+        make_search("mppi", BOX, samples=8, elites=9)
+    with pytest.raises(KoopaxError, match="no setting 'restarts'"):
+        make_search("icem", BOX, restarts=3)
