@@ -14,8 +14,9 @@ from koopax import Episodes
 from koopax._errors import KoopaxError
 from koopax.data import save
 from koopax.experiments import bench_clock, bench_memory, bench_report, bench_scaling, bench_speed
-from koopax.experiments.bench_arms import train_config
+from koopax.experiments.bench_arms import loss_stride, train_config
 from koopax.experiments.bench_settings import MODELS, SpeedSettings
+from koopax.models.presets import TRAINING
 
 KOOPAX = Path(sys.executable).with_name("koopax")
 
@@ -73,6 +74,7 @@ def row(model, horizon, rate):
     return {
         "model": model,
         "horizon": horizon,
+        "loss_stride": 4 if model == "gru" else 1,
         "failure": None if rate else "it needs 99.0 GiB, and 1.0 GiB are free",
         "steps_per_second": rate,
         "spread": [0.9 * rate, 1.1 * rate] if rate else None,
@@ -111,6 +113,7 @@ def test_the_report_has_every_number_and_names_what_did_not_run(found, tmp_path)
     assert "| 50 | 2 | 3 | 4 | 5 | 6 | 2 (mlp) |" in text
     assert "paper-listing at τ = 100: it needs 99.0 GiB" in text
     assert "565.43" in text
+    assert "loss on every step, but for gru on every 4th" in text
     assert json.loads((tmp_path / "speed.json").read_text())["command"] == "koopax bench speed"
     assert (tmp_path / "speed.png").stat().st_size > 1000
 
@@ -167,6 +170,15 @@ def test_all_arms_have_the_same_loss_but_for_the_listings_consistency():
     assert listing.consistency_steps is None
     assert listing.consistency_weight == configs["koopman"].consistency_weight > 0
     assert configs["koopman"].reward_weight == listing.reward_weight == 0
+    assert configs["koopman"].loss_stride == listing.loss_stride == 1
+
+
+def test_losses_on_fewer_steps_are_an_arm_or_a_setting_and_never_the_listings():
+    own, all_of_them = SpeedSettings(loss_stride=None), SpeedSettings(loss_stride=3)
+    assert loss_stride("koopman", own) == TRAINING["koopman"]["loss_stride"] == loss_stride("koopman-paper", own)
+    assert loss_stride("mlp", all_of_them) == 3
+    assert loss_stride("mlp@7", all_of_them) == 7
+    assert loss_stride("paper-listing", own) == loss_stride("paper-listing", all_of_them) == 1
 
 
 @pytest.mark.parametrize(
@@ -174,7 +186,9 @@ def test_all_arms_have_the_same_loss_but_for_the_listings_consistency():
     [
         ({"models": ("koopmann",)}, "did you mean 'koopman'"),
         ({"models": ("koopman@often",)}, "koopman@often"),
-        ({"models": ("koopman@0",)}, "every 0th step"),
+        ({"models": ("koopman@0",)}, "'koopman@0' is no arm"),
+        ({"models": ("paper-listing@2",)}, "none for paper-listing"),
+        ({"loss_stride": 0}, "loss_stride is 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"horizons": (0,)}, "horizons"),
         ({"models": ()}, "one or more"),

@@ -4,7 +4,8 @@ Every arm is trained for state prediction with the same loss: the squared error 
 weight 0.001, the consistency of the latents. They differ in one thing: `paper-listing` takes the consistency on every
 step, as published; the others on a random subset, which is the default of `koopax train`.
 
-An arm `MODEL@N` takes the losses on every N-th step of a window only, from a random one on.
+Settings and arms of the form `MODEL@N` can take the losses on every N-th step of a window only, from a random one on.
+The listing never does.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from koopax.experiments.bench_settings import LISTING, SpeedSettings, parse_arm
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.flops import Flops, training_flops
 from koopax.models.paper_listing import paper_listing_model
+from koopax.models.presets import OTHER_TRAINING, TRAINING, preset
 from koopax.training.config import TrainConfig
 from koopax.training.state import TrainState, initial_state, train_step
 
@@ -43,26 +45,28 @@ def build_model(arm: str, data: Episodes, *, key: PRNGKeyArray) -> DynamicsModel
 
 
 def train_config(arm: str, horizon: int, settings: SpeedSettings) -> TrainConfig:
-    """How the arm is trained: koopax's defaults, with the state loss on every step."""
-    name, stride = parse_arm(arm)
+    """How the arm is trained: koopax's defaults, except for what the settings say."""
+    name, _ = parse_arm(arm)
     options: dict[str, Any] = {"consistency_steps": None} if name == LISTING else {}
-    options |= _if_known("loss_stride", stride, unset=1)
-    options |= _if_known("time_chunk", settings.time_chunk if name.startswith("koopman") else None, unset=None)
+    if settings.time_chunk is not None and name.startswith("koopman"):
+        if "time_chunk" not in {field.name for field in fields(TrainConfig)}:
+            raise KoopaxError(f"time_chunk is {settings.time_chunk}, but training has no such setting: leave it out.")
+        options["time_chunk"] = settings.time_chunk
     return TrainConfig(
         horizon=horizon,
         batch_size=settings.batch_size,
         learning_rate=1e-3,
         reward_weight=float(settings.reward),
+        loss_stride=loss_stride(arm, settings),
         **options,
     )
 
 
-def _if_known(name: str, value: Any, *, unset: Any) -> dict[str, Any]:
-    if name in {field.name for field in fields(TrainConfig)}:
-        return {name: value}
-    if value != unset:
-        raise KoopaxError(f"{name} is {value}, but training has no such setting: leave it out.")
-    return {}
+def loss_stride(arm: str, settings: SpeedSettings) -> int:
+    """n, where the arm's losses are taken on every n-th step: its own, that of the settings, or its core's default."""
+    name, stride = parse_arm(arm)
+    stride = stride or (1 if name == LISTING else settings.loss_stride)
+    return stride or TRAINING.get(preset(name)["core"], OTHER_TRAINING)["loss_stride"]
 
 
 def arm_flops(arm: str, model: DynamicsModel, horizon: int, settings: SpeedSettings) -> Flops:
@@ -74,7 +78,7 @@ def arm_flops(arm: str, model: DynamicsModel, horizon: int, settings: SpeedSetti
         batch_size=settings.batch_size,
         consistency_steps=config.consistency_steps if config.consistency_weight else 0,
         reward=settings.reward,
-        loss_stride=parse_arm(arm)[1],
+        loss_stride=loss_stride(arm, settings),
     )
 
 

@@ -33,9 +33,12 @@ def summarise(found: dict[str, Any]) -> Summary:
         for line in by_model(lambda row: _number(row["steps_per_second"]))
     ]
     reward = "states and rewards" if settings["reward"] else "states alone"
+    strides = {row["model"]: row["loss_stride"] for row in found["results"] if row["loss_stride"] != 1}
+    thinned = ", ".join(f"{model} on every {stride}th" for model, stride in strides.items())
+    loss = f"loss on every step{f', but for {thinned}' if thinned else ''}"
     low, high = found["matmul"]["spread"]
     sections = [
-        f"Training steps per second, batch {settings['batch_size']}, {reward}, {settings['source']}, "
+        f"Training steps per second, batch {settings['batch_size']}, {reward}, {loss}, {settings['source']}, "
         f"{found['cores']} cores ({found['machine']['processor']}). Median of interleaved rounds, compilation "
         f"excluded; p is that of time ∝ τᵖ over τ ≥ 50.\n\n{markdown([*head, 'p'], speed)}",
         f"## Koopman's speed over that of others\n\n{_ratio_table(found)}",

@@ -12,7 +12,7 @@ LEAST_HORIZON = 50
 OURS = "koopman"
 
 
-def fit_exponent(horizons: Sequence[float], seconds: Sequence[float]) -> float | None:
+def fit_exponent(horizons: Sequence[int], seconds: Sequence[float]) -> float | None:
     """p of the least-squares fit log seconds = p log τ + constant; None for fewer than two horizons."""
     if len(set(horizons)) < 2:
         return None

@@ -23,6 +23,9 @@ class SpeedSettings:
     """Windows in a batch."""
     rounds: int = 7
     """Interleaved rounds; slow arms leave after three."""
+    loss_stride: int | None = 1
+    """Every arm's losses are taken on every so many-th step of a window, 1 for every step; None for each core's own in
+    `koopax.models.presets`, which is what `koopax train` does. The listing's are on every step in any case."""
     reward: bool = False
     """Whether rewards are predicted too, by every arm."""
     time_chunk: int | None = None
@@ -39,18 +42,18 @@ class SpeedSettings:
             model, stride = parse_arm(name)
             if model != LISTING and model not in PRESETS:
                 raise unknown_name("model", model, [*PRESETS, LISTING])
-            if stride < 1:
-                raise KoopaxError(f"{name!r} asks for a loss on every {stride}th step: use 1 or more.")
-        for name in ("batch_size", "rounds"):
-            if getattr(self, name) < 1:
+            if stride is not None and (stride < 1 or model == LISTING):
+                raise KoopaxError(f"{name!r} is no arm: use a stride of 1 or more, and none for {LISTING}.")
+        for name in ("batch_size", "rounds", "loss_stride", "time_chunk"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
         if not self.models or not self.horizons or min(self.horizons) < 1:
             raise KoopaxError(f"models {self.models} at horizons {self.horizons}: give one or more of each.")
 
 
-def parse_arm(name: str) -> tuple[str, int]:
-    """An arm's model and the stride of its loss: `koopman@4` takes it on every fourth step, `koopman` on every one."""
+def parse_arm(name: str) -> tuple[str, int | None]:
+    """An arm's model and the stride of its loss, if it has one of its own: `koopman@4` looks at every fourth step."""
     model, at, stride = name.partition("@")
     if at and not stride.isdecimal():
         raise KoopaxError(f"arm {name!r} has no stride that is a number: write MODEL@N, such as koopman@4.")
-    return model, int(stride) if at else 1
+    return model, int(stride) if at else None

@@ -17,7 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from koopax._provenance import provenance
 from koopax.data.episodes import Episodes
-from koopax.experiments.bench_arms import CompiledStep, arm_flops, build_model, load_data
+from koopax.experiments.bench_arms import CompiledStep, arm_flops, build_model, load_data, loss_stride
 from koopax.experiments.bench_clock import (
     MATMUL_SIZE,
     Watch,
@@ -70,6 +70,7 @@ def measure(settings: SpeedSettings, *, watch: Watch = lambda done, total: None)
             "model": arm,
             "horizon": horizon,
             "batch_size": settings.batch_size,
+            "loss_stride": loss_stride(arm, settings),
             "failure": failures.get((arm, horizon)),
             **_timing(seconds.get((arm, horizon)), arm_flops(arm, models[arm], horizon, settings), peak),
             **_memory_fields(memory.get(arm, {}).get(horizon, {})),
