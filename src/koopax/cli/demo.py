@@ -34,12 +34,11 @@ def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0
             source=DATASET,
             source_options={"steps": steps},
             model=name,
-            # Small batches and a loss on a few random steps: many updates in little time.
+            # Small batches: many updates in little time.
             train=TrainConfig(
                 horizon=length,
                 seconds=seconds,
                 batch_size=16,
-                loss_stride=5,
                 log_every=20,
                 validation_horizon=horizon,
             ),
