@@ -108,11 +108,11 @@ def _times(factor: float) -> Callable[[PyTree], PyTree]:
     return lambda tree: jax.tree.map(lambda leaf: factor * leaf, tree)
 
 
-def make_planner(config: TDMPCConfig) -> MPPI:
-    """MPPI over actions in [−1, 1]ᴬ."""
+def make_planner(config: TDMPCConfig, length: int) -> MPPI:
+    """MPPI over plans of that length, of actions in [−1, 1]ᴬ."""
     return MPPI(
         MPPIConfig(
-            horizon=config.horizon,
+            horizon=length,
             samples=config.samples,
             iterations=config.iterations,
             elites=config.elites,
@@ -148,8 +148,11 @@ def decide(
     seeds: Int[Array, " environment"],
     config: TDMPCConfig,
 ) -> Decision:
-    """Plan for several environments at once; everything random depends on the config's seed and `seeds` only."""
-    planner = make_planner(config)
+    """Plan for several environments at once, as far ahead as `plans` are long.
+
+    Everything random depends on the config's seed and `seeds` only.
+    """
+    planner = make_planner(config, plans.mean.shape[1])
     agent = AgentModel(model, policy, config.policy_std)
     root = jax.random.fold_in(jax.random.key(config.seed), 2)
 
@@ -167,6 +170,6 @@ def decide(
     return jax.vmap(one)(observations, plans, seeds)
 
 
-def fresh_plans(config: TDMPCConfig, action_size: int, count: int) -> MPPIState:
-    """Plans at the start of `count` episodes."""
-    return MPPIState(jnp.zeros((count, config.horizon, action_size)))
+def fresh_plans(length: int, action_size: int, count: int) -> MPPIState:
+    """Plans of that length at the start of `count` episodes."""
+    return MPPIState(jnp.zeros((count, length, action_size)))

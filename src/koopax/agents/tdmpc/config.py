@@ -7,6 +7,8 @@ from typing import Any
 from koopax._errors import KoopaxError, unknown_name
 from koopax.models.latent import CORES
 
+# The planner is compiled once for every so many steps that plans grow.
+LENGTH_STEP = 5
 LOSS_TERMS = ("consistency", "reward", "value")
 
 # What runs at every step of every candidate is kept thin; other cores take their own defaults. A linear fit of
@@ -92,8 +94,10 @@ class TDMPCConfig:
     """Lower bound of the plan's standard deviation at the start."""
     std_end: float = 0.05
     """The same at the end of the schedule."""
-    schedule_decisions: int = 25_000
-    """Decisions over which the bound falls linearly and the plan grows from 1 step to H."""
+    std_decisions: int = 25_000
+    """Decisions over which the bound falls linearly."""
+    plan_decisions: int = 25_000
+    """Decisions over which the plan grows linearly from 1 step to H."""
     seed_decisions: int = 2_000
     """Decisions with uniform actions before the first update; then as many updates at once."""
     updates_per_decision: float = 1.0
@@ -119,7 +123,8 @@ class TDMPCConfig:
             "evaluate_episodes",
             "final_episodes",
             "target_every",
-            "schedule_decisions",
+            "std_decisions",
+            "plan_decisions",
         ):
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}; it must be at least 1.")
@@ -142,20 +147,21 @@ class TDMPCConfig:
 
     def std_bound(self, decisions: int) -> float:
         """Lower bound of the plan's standard deviation after that many decisions."""
-        return self.std_start + self._progress(decisions) * (self.std_end - self.std_start)
+        return self.std_start + min(decisions / self.std_decisions, 1.0) * (self.std_end - self.std_start)
 
     def plan_length(self, decisions: int) -> int:
         """Steps that a plan looks ahead after that many decisions, from 1 to H."""
-        return int(1 + self._progress(decisions) * (self.horizon - 1))
+        return int(1 + min(decisions / self.plan_decisions, 1.0) * (self.horizon - 1))
+
+    def searched_length(self, decisions: int) -> int:
+        """The plan's length rounded up to a multiple of `LENGTH_STEP`: candidates are no longer than they need be."""
+        return min(-(-self.plan_length(decisions) // LENGTH_STEP) * LENGTH_STEP, self.horizon)
 
     def due_updates(self, decisions: int) -> int:
         """Updates that should have been made after that many decisions, in whole dispatches."""
         if decisions < self.seed_decisions:
             return 0
         return int(decisions * self.updates_per_decision) // self.updates_per_dispatch * self.updates_per_dispatch
-
-    def _progress(self, decisions: int) -> float:
-        return min(decisions / self.schedule_decisions, 1.0)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "TDMPCConfig":
@@ -183,10 +189,11 @@ PUBLISHED: Mapping[str, Any] = {
     "evaluate_episodes": 10,
 }
 
-# What each arm of the comparison looks ahead, and how its losses weigh later steps; other cores are like mlp.
+# What each arm of the comparison looks ahead, and how its losses weigh later steps; other cores are like mlp. Plans of
+# both grow by four steps in 25k decisions: those of a young model lose return by looking further.
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "mlp": {"horizon": 5, "decay": 0.5},
-    "koopman": {"horizon": 20, "decay": 0.9, "core_rate": 3.0},
+    "koopman": {"horizon": 20, "decay": 0.9, "core_rate": 3.0, "plan_decisions": 118_750},
 }
 
 

@@ -49,6 +49,6 @@ class AgentModel(eqx.Module):
         latents = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), first)
 
         def policy(now: Any, step_key: PRNGKeyArray) -> Array:
-            return act(self.policy, latent_of(now), self.policy_std, key=step_key)
+            return act(self.policy, jax.vmap(latent_of)(now), self.policy_std, key=step_key)
 
         return follow_policy(policy, jax.vmap(core.step), latents, horizon=horizon, key=key)

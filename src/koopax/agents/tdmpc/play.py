@@ -35,7 +35,8 @@ def play(
     observations, actions, rewards, env_steps = [task.reset(number)], [], [], 0
     random = decisions < config.seed_decisions
     rng = np.random.default_rng((config.seed, number))
-    plans, mode = fresh_plans(config, task.action_size, 1), mode_at(config, decisions, explore=True)
+    plans = fresh_plans(config.searched_length(decisions), task.action_size, 1)
+    mode = mode_at(config, decisions, explore=True)
     while not stop.requested:
         if random:
             action = rng.uniform(-1, 1, task.action_size).astype(np.float32)
@@ -59,7 +60,8 @@ def evaluate(config: TDMPCConfig, learner: Learner, decisions: int, count: int) 
     tasks = [Task(config.task, seed=config.seed, action_repeat=config.action_repeat) for _ in range(count)]
     first = EVALUATION_EPISODES + decisions * count
     observations = np.stack([task.reset(first + i) for i, task in enumerate(tasks)])
-    plans, mode = fresh_plans(config, tasks[0].action_size, count), mode_at(config, decisions, explore=False)
+    plans = fresh_plans(config.searched_length(decisions), tasks[0].action_size, count)
+    mode = mode_at(config, decisions, explore=False)
     returns, running, step = np.zeros(count), np.ones(count, bool), 0
     while running.any():
         # Seeds of evaluation decisions are negative: those of training are not.
