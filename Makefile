@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint types clean
+.PHONY: demo test test-slow lint types docs clean
 
 demo: $(READY)
 	$(BIN)/koopax demo
@@ -22,8 +22,12 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/pyright
 
+# The variable silences the theme's advertisement.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .pytest_cache .ruff_cache .hypothesis
 
 # The stamp is newer than pyproject.toml, so a second run installs nothing.
 $(READY): pyproject.toml

@@ -1,0 +1,68 @@
+"""Puts measured results into the site as they stand in `results/`: no number is copied by hand.
+
+A page asks for an experiment by a line `<!-- results: NAME -->`. It becomes the table that `koopax reproduce` wrote to
+`results/NAME/cpu/table.md`, the figure beside it and where it was measured, or a note that it is not measured yet.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+RESULTS = Path(__file__).parents[1] / "results"
+MARKER = re.compile(r"^<!-- results: ([a-z-]+) -->$", re.MULTILINE)
+# Of a budget that costs hours; `smoke` only shows that an experiment runs.
+BUDGET = "cpu"
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the figures of all results to the site."""
+    for figure in sorted(RESULTS.glob(f"*/{BUDGET}/figure.png")):
+        files.append(File.generated(config, f"figures/{figure.parts[-3]}.png", abs_src_path=str(figure)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in the results that a page asks for."""
+    return MARKER.sub(lambda match: section(match[1]), markdown)
+
+
+def section(name: str) -> str:
+    """What is known of one experiment, as Markdown below a heading of the second level."""
+    if name == "experts":
+        return experts()
+    folder = RESULTS / name / BUDGET
+    if not (folder / "table.md").is_file():
+        return (
+            f"!!! note\n    Not measured yet at the budget `{BUDGET}`: "
+            f"`koopax reproduce {name} --budget {BUDGET}` writes the table that belongs here."
+        )
+    table = re.sub(r"^(#+) ", r"##\1 ", (folder / "table.md").read_text(), flags=re.MULTILINE)
+    parts = [table.strip()]
+    if (folder / "figure.png").is_file():
+        parts.append(f"![{name}](figures/{name}.png)")
+    if (folder / "summary.json").is_file():
+        parts.append(measured_on(json.loads((folder / "summary.json").read_text())))
+    return "\n\n".join(parts)
+
+
+def measured_on(summary: dict) -> str:
+    """One line on where numbers come from."""
+    machine, versions = summary.get("machine", {}), summary.get("versions", {})
+    commit = (summary.get("commit") or "unknown")[:10]
+    packages = ", ".join(f"{name} {versions[name]}" for name in ("jax", "mujoco", "python") if name in versions)
+    return f"*Measured on {machine.get('processor')}, {machine.get('cores')} cores; {packages}; commit `{commit}`.*"
+
+
+def experts() -> str:
+    """The returns of the shipped policies."""
+    lines = ["| environment | expert | medium | environment steps of the expert |", "|---|--:|--:|--:|"]
+    for path in sorted((RESULTS / "experts").glob("*.json")):
+        found = json.loads(path.read_text())
+        expert, medium = found["policies"]["expert"], found["policies"]["medium"]
+        returns = f"{expert['return_mean']:.0f} | {medium['return_mean']:.0f}"
+        lines.append(f"| {found['config']['env']} | {returns} | {expert['steps']} |")
+    return "\n".join(lines)
