@@ -48,6 +48,9 @@ def spectrum_table(analysis: SpectrumAnalysis, *, rows: int = 20) -> Table:
         title=f"{shown} of {analysis.discrete.size} modes; stability margin {analysis.stability_margin:.3g}; "
         f"{int(analysis.aliased.sum())} aliased",
         title_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
     )
     table.add_column("#", justify="right")
     for name in columns:

@@ -61,7 +61,7 @@ def describe(runs: Runs, effort: Effort, watch: Callable[[str], None]) -> dict[s
 
 
 def _aggregates(runs: Runs, watch: Callable[[str], None]) -> dict[str, Any] | None:
-    if not runs.agents:
+    if len(runs.agents) < 2:
         return None
     watch("aggregating the agents' returns")
     try:

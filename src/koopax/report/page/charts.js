@@ -16,7 +16,8 @@ function style(number) {
 
 function theme() {
   const values = getComputedStyle(document.documentElement);
-  return Object.fromEntries(["ink", "muted", "grid", "line", "panel", "sans"].map((name) => [name, values.getPropertyValue(`--${name}`).trim()]));
+  const colours = ["ink", "muted", "grid", "line", "panel", "sans"].map((name) => [name, values.getPropertyValue(`--${name}`).trim()]);
+  return { ...Object.fromEntries(colours), narrow: matchMedia("(max-width: 34rem)").matches };
 }
 
 /** Draw a figure into a place when its turn comes, and again whenever the theme changes or what is returned is called. */
@@ -24,7 +25,7 @@ function chart(place, label, figure) {
   place.setAttribute("role", "figure");
   place.setAttribute("aria-label", label);
   const coarse = matchMedia("(pointer: coarse), (max-width: 34rem)").matches;
-  const bar = !coarse && !place.classList.contains("short");
+  const bar = !coarse && place.clientWidth > 560 && !place.classList.contains("short"); // or it covers the legend
   const redraw = () => {
     const look = theme();
     const { data, layout } = figure(look);
@@ -156,7 +157,7 @@ function trajectoryFigure(data, chosen, look) {
   };
 }
 
-function dimensionFigure(data) {
+function dimensionFigure(data, look) {
   const names = data.trajectories.names.slice(0, -1);
   const tested = data.models.map((model, number) => ({ model, number })).filter(({ model }) => model.per_dimension);
   const order = names.map((_, i) => i).sort((a, b) => (tested[0].model.per_dimension.mean[a] ?? Infinity) - (tested[0].model.per_dimension.mean[b] ?? Infinity)).reverse().slice(-40);
@@ -173,7 +174,10 @@ function dimensionFigure(data) {
         hovertemplate: "%{y}: %{x:.3g}",
       };
     }),
-    layout: { xaxis: logarithmic(tested.map(({ model }) => model.per_dimension.mean), "squared error (variance = 1)"), yaxis: { type: "category" } },
+    layout: {
+      xaxis: { ...logarithmic(tested.map(({ model }) => model.per_dimension.mean), "squared error (variance = 1)"), ...(look.narrow && { dtick: 1 }) },
+      yaxis: { type: "category" },
+    },
   };
 }
 

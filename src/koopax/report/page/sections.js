@@ -75,7 +75,7 @@ function trajectoryPart({ slot }, data) {
   );
   const place = slot("dimensions");
   place.style.height = `${Math.min(names.length - 1, 40) * 1.45 + 6}rem`;
-  chart(place, "Error by component", () => dimensionFigure(data));
+  chart(place, "Error by component", (look) => dimensionFigure(data, look));
 }
 
 function videoPart({ slot }, data) {
