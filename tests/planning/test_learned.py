@@ -16,7 +16,7 @@ from koopax.planning.protocol import PlanningModel, discounted_return
 
 STATES, ACTIONS, HORIZON, CANDIDATES = 3, 1, 5, 4
 SMALL = {
-    "koopman": {"action_embedding": 3, "action_hidden": (4,)},
+    "koopman": {"action_embedding": 3, "action_hidden": (4,), "action_history": 3},
     "mlp": {"hidden": 8},
     "gru": {},
     "transformer": {"layers": 1, "heads": 2, "feedforward": 8, "context": 8},

@@ -73,7 +73,7 @@ class Pendulum(Simulated):
 class NaNAbove(Simulated):
     """A reward that grows with the action but is NaN where any action of the candidate exceeds a limit."""
 
-    limit: float = eqx.field(static=True)
+    limit: jax.Array
 
     def step(self, state, action):
         return state + 0 * action

@@ -12,9 +12,10 @@ and a backward Riccati recursion over the horizon gives a_t = −K z_t. The hori
 decays: where s* is no equilibrium of the model, no stationary cost is finite.
 
 What is exact and what is not: A, B, b are the core's Jacobians at the goal's latent and action, C, c the decoder's.
-For the diagonal Koopman core A is exact everywhere, and so is B if its action encoder is linear (`action_hidden=()`);
-with a linear decoder (`decoder_hidden=()`) the control is then the exact optimum of the model from any latent. A hidden
-layer in either makes that part a linearisation, good near the goal. Bounds are not part of LQR: actions are clipped.
+For the diagonal Koopman core the modes' transition is exact everywhere, and so is what actions do to them, present and
+remembered ones, if its action encoder is linear (`action_hidden=()`); with a linear decoder (`decoder_hidden=()`) the
+control is then the exact optimum of the model from any latent. A hidden layer in either makes that part a
+linearisation, good near the goal. Bounds are not part of LQR: actions are clipped.
 """
 
 from typing import NamedTuple
