@@ -72,15 +72,18 @@ def products(jaxpr, times=1):
     return total
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("reward", [True, False])
-def test_products_are_those_of_the_traced_gradient(models, name, reward):
+@pytest.mark.parametrize(
+    ("name", "reward", "stride"),
+    [*((name, reward, 1) for name in NAMES for reward in (True, False)), ("koopman", True, 3), ("gru", False, 3)],
+)
+def test_products_are_those_of_the_traced_gradient(models, name, reward, stride):
     horizon = 12
-    function, arguments = gradient(models[name], horizon, reward_weight=float(reward))
+    function, arguments = gradient(models[name], horizon, reward_weight=float(reward), loss_stride=stride)
     jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
     # As a compiler would: what no output needs is not counted.
     jaxpr, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    expected = training_flops(models[name], horizon=horizon, batch_size=BATCH, consistency_steps=4, reward=reward)
+    sizes = {"horizon": horizon, "batch_size": BATCH, "consistency_steps": 4, "loss_stride": stride}
+    expected = training_flops(models[name], reward=reward, **sizes)
     assert products(jaxpr) == pytest.approx(expected.products, rel=0.03)
 
 

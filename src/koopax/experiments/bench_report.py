@@ -126,5 +126,5 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def _gibibytes(value: float | None) -> str:
+def _gibibytes(value: int | None) -> str:
     return "–" if value is None else f"{value / 2**30:.2f}"
