@@ -33,9 +33,12 @@ def summarise(found: dict[str, Any]) -> Summary:
         for line in by_model(lambda row: _number(row["steps_per_second"]))
     ]
     reward = "states and rewards" if settings["reward"] else "states alone"
-    strides = {row["model"]: row["loss_stride"] for row in found["results"] if row["loss_stride"] != 1}
-    thinned = ", ".join(f"{model} on every {stride}th" for model, stride in strides.items())
-    loss = f"loss on every step{f', but for {thinned}' if thinned else ''}"
+    strides = {row["model"]: row["loss_stride"] for row in found["results"]}
+    named = {1: "every step"}
+    loss = "; ".join(
+        f"loss on {named.get(stride, f'every {stride}th step')} ({', '.join(m for m in strides if strides[m] == stride)})"
+        for stride in sorted(set(strides.values()), reverse=True)
+    )
     low, high = found["matmul"]["spread"]
     sections = [
         f"Training steps per second, batch {settings['batch_size']}, {reward}, {loss}, {settings['source']}, "
