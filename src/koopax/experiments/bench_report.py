@@ -34,10 +34,9 @@ def summarise(found: dict[str, Any]) -> Summary:
     ]
     reward = "states and rewards" if settings["reward"] else "states alone"
     strides = {row["model"]: row["loss_stride"] for row in found["results"]}
-    named = {1: "every step"}
+    arms = {stride: [arm for arm in strides if strides[arm] == stride] for stride in sorted(set(strides.values()))}
     loss = "; ".join(
-        f"loss on {named.get(stride, f'every {stride}th step')} ({', '.join(m for m in strides if strides[m] == stride)})"
-        for stride in sorted(set(strides.values()), reverse=True)
+        f"loss on every {f'{stride}th ' if stride > 1 else ''}step ({', '.join(arms[stride])})" for stride in arms
     )
     low, high = found["matmul"]["spread"]
     sections = [
