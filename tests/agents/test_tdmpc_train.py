@@ -38,7 +38,7 @@ SIZES = {
     "final_episodes": 1,
 }
 TINY = TDMPCConfig(
-    task="Pendulum-v1", seed=3, steps=800, seed_decisions=250, evaluate_every=400, plan_decisions=600, **SIZES
+    task="Pendulum-v1", seed=3, steps=800, seed_decisions=250, evaluate_every=400, plan_growth=300, **SIZES
 )
 
 

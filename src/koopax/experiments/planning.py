@@ -27,8 +27,6 @@ ARMS: dict[str, tuple[str, int]] = {
     "koopman H=20": ("koopman", 20),
     "koopman H=5": ("koopman", 5),
 }
-# Decisions until a plan is one step longer: 25k until it has five, as published.
-STEP_DECISIONS = 6_250
 SWEPT_DECAYS = (0.5, 0.9, 0.95, 1.0)
 CURVE = ("decisions", "env_steps", "updates", "seconds", "return", "evaluation_return", "evaluation_returns")
 
@@ -124,9 +122,7 @@ def _cell(
     task: str, label: str, seed: int, size: PlanningBudget, *, name: str | None = None, **changes: Any
 ) -> PlanningCell:
     dynamics, horizon = ARMS[label]
-    # Plans of every arm grow at the same speed, so that arms of one core differ by nothing but H.
-    growth = {"plan_decisions": STEP_DECISIONS * (horizon - 1)}
-    settings = {**growth, **size.changes, **changes, "task": task, "seed": seed, "horizon": horizon}
+    settings = {**size.changes, **changes, "task": task, "seed": seed, "horizon": horizon}
     config = arm(dynamics, published=size.published, **settings)
     shown = name or label
     return PlanningCell(

@@ -30,6 +30,18 @@ class Learner(NamedTuple):
     updates: Int[Array, ""]
 
 
+class Keys(NamedTuple):
+    """A run's keys: arguments of the compiled functions, so that runs that differ by their seed share them."""
+
+    learning: PRNGKeyArray
+    planning: PRNGKeyArray
+
+    @classmethod
+    def of(cls, seed: int) -> "Keys":
+        """The keys of a seed; those of the networks are others."""
+        return cls(*(jax.random.fold_in(jax.random.key(seed), purpose) for purpose in (1, 2)))
+
+
 def make_optimiser(config: TDMPCConfig) -> optax.GradientTransformation:
     """Adam on gradients of bounded norm."""
     return optax.chain(optax.clip_by_global_norm(config.gradient_norm), optax.adam(config.learning_rate))
@@ -56,14 +68,15 @@ def make_learner(config: TDMPCConfig, state_size: int, action_size: int) -> Lear
 
 @functools.partial(jax.jit, static_argnames="config", donate_argnums=0)
 def learn(
-    learner: Learner, batches: Windows, config: TDMPCConfig
+    learner: Learner, batches: Windows, config: TDMPCConfig, *, key: PRNGKeyArray
 ) -> tuple[Learner, Float[Array, "count batch"], dict[str, Float[Array, ""]]]:
-    """One update per batch, leaves `[count, …]`; also each window's TD error and the means of the logged metrics."""
-    seed_key = jax.random.fold_in(jax.random.key(config.seed), 1)
+    """One update per batch, leaves `[count, …]`; also each window's TD error and the means of the logged metrics.
+
+    `key` is the same for all calls of a run: each update folds its number into it.
+    """
 
     def body(learner: Learner, batch: Windows):
-        key = jax.random.fold_in(seed_key, learner.updates)
-        learner, errors, metrics = update(learner, batch, config, key=key)
+        learner, errors, metrics = update(learner, batch, config, key=jax.random.fold_in(key, learner.updates))
         return learner, (errors, metrics)
 
     learner, (errors, metrics) = jax.lax.scan(body, learner, batches)
@@ -147,21 +160,22 @@ def decide(
     mode: Mode,
     seeds: Int[Array, " environment"],
     config: TDMPCConfig,
+    *,
+    key: PRNGKeyArray,
 ) -> Decision:
     """Plan for several environments at once, as far ahead as `plans` are long.
 
-    Everything random depends on the config's seed and `seeds` only.
+    `key` is the same for all calls of a run: each environment folds its number in `seeds` into it.
     """
     planner = make_planner(config, plans.mean.shape[1])
     agent = AgentModel(model, policy, config.policy_std)
-    root = jax.random.fold_in(jax.random.key(config.seed), 2)
 
     def one(observation: Array, plan: MPPIState, seed: Array) -> Decision:
         return planner.plan(
             agent,
             observation,
             plan,
-            key=jax.random.fold_in(root, seed),
+            key=jax.random.fold_in(key, seed),
             explore=mode.explore,
             horizon=mode.horizon,
             min_std=mode.min_std,

@@ -9,6 +9,8 @@ from koopax.models.latent import CORES
 
 # The planner is compiled once for every so many steps that plans grow.
 LENGTH_STEP = 5
+# Settings that may differ when a run is resumed, for they don't touch what is learned.
+CHANGEABLE = ("steps", "evaluate_every", "evaluate_episodes", "final_episodes", "checkpoint_seconds")
 LOSS_TERMS = ("consistency", "reward", "value")
 
 # What runs at every step of every candidate is kept thin; other cores take their own defaults. A linear fit of
@@ -96,8 +98,8 @@ class TDMPCConfig:
     """The same at the end of the schedule."""
     std_decisions: int = 25_000
     """Decisions over which the bound falls linearly."""
-    plan_decisions: int = 25_000
-    """Decisions over which the plan grows linearly from 1 step to H."""
+    plan_growth: int = 6_250
+    """Decisions until a plan is one step longer, from 1 to H: published is 25k until it has 5."""
     seed_decisions: int = 2_000
     """Decisions with uniform actions before the first update; then as many updates at once."""
     updates_per_decision: float = 1.0
@@ -124,7 +126,7 @@ class TDMPCConfig:
             "final_episodes",
             "target_every",
             "std_decisions",
-            "plan_decisions",
+            "plan_growth",
         ):
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}; it must be at least 1.")
@@ -151,7 +153,7 @@ class TDMPCConfig:
 
     def plan_length(self, decisions: int) -> int:
         """Steps that a plan looks ahead after that many decisions, from 1 to H."""
-        return int(1 + min(decisions / self.plan_decisions, 1.0) * (self.horizon - 1))
+        return min(1 + decisions // self.plan_growth, self.horizon)
 
     def searched_length(self, decisions: int) -> int:
         """The plan's length rounded up to a multiple of `LENGTH_STEP`: candidates are no longer than they need be."""
@@ -162,6 +164,11 @@ class TDMPCConfig:
         if decisions < self.seed_decisions:
             return 0
         return int(decisions * self.updates_per_decision) // self.updates_per_dispatch * self.updates_per_dispatch
+
+    def compiled(self) -> "TDMPCConfig":
+        """The config as compiled functions know it: what they don't use must not make them compile again."""
+        unused = ("task", "seed", "action_repeat", "replay_size", *CHANGEABLE)
+        return dataclasses.replace(self, **{name: getattr(TDMPCConfig, name) for name in unused})
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "TDMPCConfig":
@@ -189,11 +196,10 @@ PUBLISHED: Mapping[str, Any] = {
     "evaluate_episodes": 10,
 }
 
-# What each arm of the comparison looks ahead, and how its losses weigh later steps; other cores are like mlp. Plans of
-# both grow by four steps in 25k decisions: those of a young model lose return by looking further.
+# What each arm of the comparison looks ahead, and how its losses weigh later steps; other cores are like mlp.
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "mlp": {"horizon": 5, "decay": 0.5},
-    "koopman": {"horizon": 20, "decay": 0.9, "core_rate": 3.0, "plan_decisions": 118_750},
+    "koopman": {"horizon": 20, "decay": 0.9, "core_rate": 3.0},
 }
 
 

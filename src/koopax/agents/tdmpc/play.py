@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from koopax.agents.tdmpc.agent import Learner, decide, fresh_plans, mode_at
+from koopax.agents.tdmpc.agent import Keys, Learner, decide, fresh_plans, mode_at
 from koopax.agents.tdmpc.config import TDMPCConfig
 from koopax.agents.tdmpc.tasks import Task
 from koopax.training.interrupt import StopRequest
@@ -34,7 +34,7 @@ def play(
     """Episode `number`, which begins after `decisions` decisions; None if a stop was requested in its middle."""
     observations, actions, rewards, env_steps = [task.reset(number)], [], [], 0
     random = decisions < config.seed_decisions
-    rng = np.random.default_rng((config.seed, number))
+    rng, key = np.random.default_rng((config.seed, number)), Keys.of(config.seed).planning
     plans = fresh_plans(config.searched_length(decisions), task.action_size, 1)
     mode = mode_at(config, decisions, explore=True)
     while not stop.requested:
@@ -42,7 +42,8 @@ def play(
             action = rng.uniform(-1, 1, task.action_size).astype(np.float32)
         else:
             now = np.array([decisions + len(actions)])
-            decision = decide(learner.model, learner.policy, observations[-1][None], plans, mode, now, config)
+            observed = observations[-1][None]
+            decision = decide(learner.model, learner.policy, observed, plans, mode, now, config.compiled(), key=key)
             action, plans = np.asarray(decision.action)[0], decision.state
         action = np.clip(action, -1, 1)
         outcome = task.step(action)
@@ -61,12 +62,12 @@ def evaluate(config: TDMPCConfig, learner: Learner, decisions: int, count: int) 
     first = EVALUATION_EPISODES + decisions * count
     observations = np.stack([task.reset(first + i) for i, task in enumerate(tasks)])
     plans = fresh_plans(config.searched_length(decisions), tasks[0].action_size, count)
-    mode = mode_at(config, decisions, explore=False)
+    mode, key = mode_at(config, decisions, explore=False), Keys.of(config.seed).planning
     returns, running, step = np.zeros(count), np.ones(count, bool), 0
     while running.any():
         # Seeds of evaluation decisions are negative: those of training are not.
         seeds = -1 - (step * count + np.arange(count))
-        decision = decide(learner.model, learner.policy, observations, plans, mode, seeds, config)
+        decision = decide(learner.model, learner.policy, observations, plans, mode, seeds, config.compiled(), key=key)
         actions, plans = np.clip(np.asarray(decision.action), -1, 1), decision.state
         for i in np.flatnonzero(running):
             outcome = tasks[i].step(actions[i])

@@ -51,7 +51,7 @@ class Replay:
             raise KoopaxError(
                 f"an episode of {length} decisions does not fit into replay_size {self.capacity}: raise it."
             )
-        largest = self.arrays["powers"].max(initial=0.0) or 1.0
+        largest = self.arrays["powers"][: self.filled].max(initial=0.0) or 1.0
         rows = (self.inserted + np.arange(length + 1)) % self.capacity
         decisions = rows[:-1]
         store = self.arrays

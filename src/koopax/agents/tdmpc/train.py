@@ -17,9 +17,9 @@ import numpy as np
 
 from koopax._errors import DivergedError, KoopaxError
 from koopax._provenance import provenance
-from koopax.agents.tdmpc.agent import Learner, learn, make_learner
+from koopax.agents.tdmpc.agent import Keys, Learner, learn, make_learner
 from koopax.agents.tdmpc.checkpoint import CHECKPOINT, load_checkpoint, read_header, save_checkpoint
-from koopax.agents.tdmpc.config import TDMPCConfig
+from koopax.agents.tdmpc.config import CHANGEABLE, TDMPCConfig
 from koopax.agents.tdmpc.play import Episode, evaluate, play
 from koopax.agents.tdmpc.replay import Replay
 from koopax.agents.tdmpc.tasks import Task
@@ -28,9 +28,8 @@ from koopax.training.metrics import JsonLines, read_json_lines
 from koopax.training.run import write_json
 
 METRICS = "metrics.jsonl"
-CHANGEABLE = ("steps", "evaluate_every", "evaluate_episodes", "final_episodes", "checkpoint_seconds")
-"""Settings that may differ when a run is resumed."""
-
+# Many updates at once are saved in between, this often.
+LEARNING_SECONDS = 60.0
 Watch = Callable[[dict[str, Any]], None]
 
 
@@ -55,6 +54,8 @@ class Progress:
     """How many times `evaluate_every` decisions had passed at the last evaluation."""
     lines: int = 0
     seconds: float = 0.0
+    losses: dict[str, float] = dataclasses.field(default_factory=dict)
+    """What the last updates found."""
     pending: dict[str, Any] | None = None
     """The line of an episode from which nothing has been learned yet."""
 
@@ -72,11 +73,6 @@ class _Run:
     sink: JsonLines
     watch: Watch
     saved: float = -math.inf
-
-    @property
-    def compiled(self) -> TDMPCConfig:
-        """The config that compiled functions know; what they don't use must not make them compile again."""
-        return dataclasses.replace(self.config, **{name: getattr(TDMPCConfig, name) for name in CHANGEABLE})
 
 
 def train(config: TDMPCConfig, out: Path, *, resume: bool = False, watch: Watch = lambda _: None) -> TrainResult:
@@ -131,10 +127,13 @@ def make_task(config: TDMPCConfig) -> Task:
 
 
 def make_replay(config: TDMPCConfig, task: Task) -> Replay:
-    """An empty replay. It never needs more rows than decisions and episode ends, of which there are no more."""
-    rows = min(config.replay_size, 2 * -(-config.steps // task.action_repeat) + 100_000)
+    """An empty replay; its memory is taken as it fills."""
     return Replay(
-        rows, task.state_size, task.action_size, alpha=config.priority_exponent, beta=config.importance_exponent
+        config.replay_size,
+        task.state_size,
+        task.action_size,
+        alpha=config.priority_exponent,
+        beta=config.importance_exponent,
     )
 
 
@@ -146,18 +145,19 @@ def read_config(out: Path) -> TDMPCConfig:
 def _loop(run: _Run, stop: StopRequest) -> None:
     started = time.monotonic() - run.progress.seconds
     while True:
-        metrics = _learn(run, stop)
+        _learn(run, stop)
         run.progress.seconds = time.monotonic() - started
         if stop.requested:
+            _save(run)
             return
         finished = run.progress.env_steps >= run.config.steps
         if run.progress.pending is not None:
-            _report(run, metrics, finished)
+            _report(run, finished)
             run.progress.seconds = time.monotonic() - started
             _save(run, at_least=0.0 if finished else run.config.checkpoint_seconds)
         if finished:
             return
-        episode = play(run.task, run.learner, run.progress.episodes, run.progress.decisions, run.compiled, stop)
+        episode = play(run.task, run.learner, run.progress.episodes, run.progress.decisions, run.config, stop)
         if episode is None:  # what is left of it is not enough to go on from; it is played again
             return
         run.progress.seconds = time.monotonic() - started
@@ -182,24 +182,24 @@ def _remember(run: _Run, episode: Episode) -> None:
     _save(run, at_least=config.checkpoint_seconds)
 
 
-def _learn(run: _Run, stop: StopRequest) -> dict[str, float]:
+def _learn(run: _Run, stop: StopRequest) -> None:
     """The updates that are due, some in each compiled call; the host waits once per call."""
-    config = run.compiled
-    count, done, metrics = config.updates_per_dispatch, int(run.learner.updates), {}
+    config, key = run.config, Keys.of(run.config.seed).learning
+    count, done = config.updates_per_dispatch, int(run.learner.updates)
     while done < config.due_updates(run.progress.decisions) and not stop.requested:
         rng = np.random.default_rng((config.seed, done))
         sample = run.replay.sample(count, config.batch_size, config.horizon, rng)
-        run.learner, errors, metrics = learn(run.learner, sample.windows, config)
+        run.learner, errors, metrics = learn(run.learner, sample.windows, config.compiled(), key=key)
         run.replay.set_priorities(sample.rows, np.asarray(errors))
         done += count
-    found = {name: float(value) for name, value in metrics.items()}
-    for name, value in found.items():
-        if not math.isfinite(value):
-            raise DivergedError(f"training diverged: {name} is {value} after {done} updates; lower learning_rate.")
-    return found
+        run.progress.losses = {name: float(value) for name, value in metrics.items()}
+        for name, value in run.progress.losses.items():
+            if not math.isfinite(value):
+                raise DivergedError(f"training diverged: {name} is {value} after {done} updates; lower learning_rate.")
+        _save(run, at_least=max(LEARNING_SECONDS, config.checkpoint_seconds))
 
 
-def _report(run: _Run, metrics: dict[str, float], finished: bool) -> None:
+def _report(run: _Run, finished: bool) -> None:
     """Evaluate where it is time to, and write the line of the last episode."""
     config, progress = run.config, run.progress
     line = {
@@ -209,13 +209,13 @@ def _report(run: _Run, metrics: dict[str, float], finished: bool) -> None:
         "updates": int(run.learner.updates),
         "seconds": round(progress.seconds, 1),
         **(progress.pending or {}),
-        **metrics,
+        **progress.losses,
     }
     passed = progress.decisions // config.evaluate_every
     if finished or passed > progress.evaluated:
         progress.evaluated = passed
         count = config.final_episodes if finished else config.evaluate_episodes
-        returns = evaluate(run.compiled, run.learner, progress.decisions, count)
+        returns = evaluate(config, run.learner, progress.decisions, count)
         line |= {"evaluation_returns": returns, "evaluation_return": float(np.mean(returns))}
     run.sink.write(line)
     run.watch(line)
