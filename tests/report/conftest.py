@@ -2,12 +2,14 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("MUJOCO_GL", "egl")
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from run_samples import HORIZON, sac_run, train, untrained
 
 from koopax.data import Episodes, collect, save
@@ -16,57 +18,62 @@ from koopax.report.models import Effort
 
 
 @pytest.fixture(scope="session")
-def hopper(tmp_path_factory) -> Path:
-    """A few hundred steps of a Hopper that moves at random."""
-    path = tmp_path_factory.mktemp("data") / "hopper.npz"
+def once(tmp_path_factory, worker_id) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Make something at a path that all test processes share; whoever comes later finds it there."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+
+    def make_once(name: str, make: Callable[[Path], object]) -> Path:
+        path = shared / name
+        with FileLock(f"{path}.lock"):
+            if not path.with_suffix(".made").exists():
+                make(path)
+                path.with_suffix(".made").touch()
+        return path
+
+    return make_once
+
+
+def random_hopper(path: Path) -> None:
     collect("Hopper-v5", "random", 500, seed=0, workers=1, out=str(path))
-    return path
 
 
-@pytest.fixture(scope="session")
-def pendulum(tmp_path_factory) -> Path:
+def pendulum_swings(path: Path) -> None:
     """Swings that no simulator knows of."""
     rng = np.random.default_rng(0)
     time = np.arange(31)
     states = [np.stack([np.sin(0.3 * time + p), np.cos(0.3 * time + p)], 1) for p in rng.uniform(0, 6, 8)]
-    path = tmp_path_factory.mktemp("data") / "pendulum.npz"
-    save(
-        Episodes.from_arrays(
-            states, [np.zeros((30, 1)) + 0.1 * rng.normal(size=(30, 1)) for _ in states], [s[:-1, 0] for s in states]
-        ),
-        path,
-    )
-    return path
+    actions = [0.1 * rng.normal(size=(30, 1)) for _ in states]
+    save(Episodes.from_arrays(states, actions, [state[:-1, 0] for state in states]), path)
 
 
-@pytest.fixture(scope="session")
-def folders(tmp_path_factory, hopper, pendulum) -> dict[str, Path]:
-    """Run folders by name."""
-    place = tmp_path_factory.mktemp("runs")
-    trained = train(hopper, "koopman", place / "koopman-0")
-    found = {
-        "koopman-0": trained,
-        "koopman-1": untrained(trained, place / "koopman-1", "koopman", seed=1),
-        "mlp": untrained(trained, place / "mlp", "mlp"),
-        "pendulum": train(pendulum, "koopman", place / "pendulum"),
-        "sac": sac_run(place / "sac"),
-        "sac-1": sac_run(place / "sac-1", seed=1, level=2500),
-    }
-    found["future"] = place / "future"
-    found["future"].mkdir()
-    (found["future"] / "config.json").write_text('{"format": 99, "train": {}, "model": {}}')
-    found["unfinished"] = place / "unfinished"
-    found["unfinished"].mkdir()
-    (found["unfinished"] / "metrics.jsonl").write_bytes((found["mlp"] / "metrics.jsonl").read_bytes())
-    document = json.loads((found["mlp"] / "config.json").read_text())
+def all_runs(place: Path) -> None:
+    data = place.parent
+    random_hopper(data / "hopper.npz")
+    pendulum_swings(data / "pendulum.npz")
+    trained = train(data / "hopper.npz", "koopman", place / "koopman-0")
+    untrained(trained, place / "koopman-1", "koopman", seed=1)
+    untrained(trained, place / "mlp", "mlp")
+    untrained(trained, place / "pendulum", "mlp", source=data / "pendulum.npz")
+    sac_run(place / "sac")
+    sac_run(place / "sac-1", seed=1, level=2500.0)
+    for name in ("future", "unfinished"):
+        (place / name).mkdir()
+    (place / "future" / "config.json").write_text('{"format": 99, "train": {}, "model": {}}')
+    document = json.loads((place / "mlp" / "config.json").read_text())
     document["train"]["seed"] = 1
-    (found["unfinished"] / "config.json").write_text(json.dumps(document))
-    return found
+    (place / "unfinished" / "config.json").write_text(json.dumps(document))
+    (place / "unfinished" / "metrics.jsonl").write_bytes((place / "mlp" / "metrics.jsonl").read_bytes())
 
 
 @pytest.fixture(scope="session")
-def page(tmp_path_factory, folders) -> Path:
+def folders(once) -> dict[str, Path]:
+    """Run folders by name."""
+    return {path.name: path for path in sorted(once("runs", all_runs).iterdir())}
+
+
+@pytest.fixture(scope="session")
+def page(once, folders) -> Path:
     """A report on all of them."""
-    out = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(list(folders.values()), out, effort=Effort(horizon=HORIZON, windows=40, trajectories=3))
-    return out
+    effort = Effort(horizon=HORIZON, windows=40, trajectories=3)
+    return once("report.html", lambda path: write_report(list(folders.values()), path, effort=effort))

@@ -22,14 +22,14 @@ def train(source: Path, model: str, folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def untrained(like: Path, folder: Path, model: str, seed: int = 0) -> Path:
+def untrained(like: Path, folder: Path, model: str, *, seed: int = 0, source: Path | None = None) -> Path:
     """A run folder as if `model` had been trained like another run; nothing is compiled, so it costs nothing."""
-    task = read_task(like)
-    made = DynamicsModel.create(model, splits(task).train, key=jax.random.key(seed), **SMALL)
-    shutil.copytree(like, folder)
     document = json.loads((like / "config.json").read_text())
     document["train"]["seed"] = seed
-    document["data"]["model"] = model
+    document["data"] |= {"model": model, "source": str(source or document["data"]["source"])}
+    shutil.copytree(like, folder)
+    (folder / "config.json").write_text(json.dumps(document))
+    made = DynamicsModel.create(model, splits(read_task(folder)).train, key=jax.random.key(seed), **SMALL)
     document["model"] = dataclasses.asdict(made.config)
     (folder / "config.json").write_text(json.dumps(document))
     made.save(folder / "model.koopax")
