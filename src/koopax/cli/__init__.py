@@ -42,6 +42,12 @@ def main() -> None:
     except KoopaxError as error:
         errors().print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "koopax":
+            raise
+        wanted = f"this command needs {error.name}, which is not installed: pip install 'koopax[all]'."
+        errors().print(f"[bold red]error:[/] {_escape(wanted)}", highlight=False, soft_wrap=True)
+        sys.exit(2)
     except KeyboardInterrupt:
         errors().print("interrupted", style="yellow")
         sys.exit(130)

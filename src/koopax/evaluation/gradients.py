@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax._types import Array, Float
+from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
 
 
@@ -45,9 +46,17 @@ def gradient_profile(
     *,
     loss: Callable[[Array], Array] = mean_square,
 ) -> GradientProfile:
-    """The gradient norms of `loss` at every step, for any core, from one start latent and action sequence."""
+    """The gradient norms of `loss` at every step, for any core, from one start latent and action sequence.
+
+    Of a Koopman core's latent the modes are looked at, not the actions that it may remember beside them.
+    """
     horizon = actions.shape[0]
-    latents, pull_back = jax.vjp(core.rollout, latent, actions)
+    width = core.modes_size if isinstance(core, KoopmanCore) else core.latent_size
+
+    def moving(start: Array, actions: Array) -> Array:
+        return core.rollout(jnp.concatenate([start, latent[width:]]), actions)[:, :width]
+
+    latents, pull_back = jax.vjp(moving, latent[:width], actions)
     at_loss = jax.vmap(jax.grad(loss))(latents)
 
     def of_step(k: Array) -> tuple[Array, Array]:

@@ -1,7 +1,7 @@
 """The recorded search for the defaults: variations of the Koopman model, and learning rates of every model.
 
-Everything is judged on the validation split of the three expert sets, at equal training time; the test split is left
-for the tables. A variation differs from the current default in one thing, which its name says.
+Everything is judged on the validation split of expert sets (the budget says of which environments), at equal training
+time; the test split is left for the tables. A variation differs from the default in what its name says.
 """
 
 import math
@@ -57,6 +57,7 @@ BASELINE_ARMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "transformer lr 1e-3": ("transformer", {}, {"learning_rate": 1e-3}),
     "transformer lr 3e-3": ("transformer", {}, {"learning_rate": 3e-3}),
     "transformer lr 6e-3": ("transformer", {}, {"learning_rate": 6e-3}),
+    "dssm lr 1e-3": ("dssm", {}, {"learning_rate": 1e-3}),
     "dssm lr 3e-3": ("dssm", {}, {"learning_rate": 3e-3}),
     "dssm lr 6e-3": ("dssm", {}, {"learning_rate": 6e-3}),
 }

@@ -86,9 +86,9 @@ def core_flops(core: LatentDynamics, horizon: int, batch_size: int, stride: int 
 
 @core_flops.register
 def _(core: KoopmanCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
-    rows, modes = batch_size * horizon, core.latent_size // 2
+    rows, modes = batch_size * horizon, core.modes_size // 2
     embedded = core.action_encoder.layers[-1].weight.shape[0]
-    each = _network(core.action_encoder, of_data=True) + _product(embedded, core.latent_size)
+    each = _network(core.action_encoder, of_data=True) + _product(embedded, core.modes_size)
     return Flops(rows * each, batch_size * -(-horizon // stride) * 24.0 * modes)
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from koopax._errors import KoopaxError, unknown_name
-from koopax._types import Array, Float, Int, PRNGKeyArray
+from koopax._types import Array, Float, Int, PRNGKeyArray, PyTree
 
 
 class Memory(eqx.Module):
@@ -85,20 +85,14 @@ class LatentDynamics(eqx.Module):
             raise KoopaxError(
                 f"{type(self).__name__} sees a window as a whole: leave time_chunk out, or use koopman, mlp or gru."
             )
-        horizon = actions.shape[0]
-        count = -(-horizon // chunk)
-
-        def cut(array: Array) -> Array:
-            padding = [(0, count * chunk - horizon)] + [(0, 0)] * (array.ndim - 1)
-            return jnp.pad(array, padding).reshape(count, chunk, *array.shape[1:])
 
         @jax.checkpoint
         def roll(now: Array, inputs: tuple[Array, Array | None]) -> tuple[Array, Array]:
             rolled = self._roll_batch(now, *inputs)
             return rolled[-1], rolled
 
-        _, rolled = jax.lax.scan(roll, latents, jax.tree.map(cut, (actions, durations)))
-        return rolled.reshape(count * chunk, *rolled.shape[2:])[:horizon]
+        _, rolled = jax.lax.scan(roll, latents, in_chunks((actions, durations), chunk))
+        return rolled.reshape(-1, *rolled.shape[2:])[: actions.shape[0]]
 
 
 class SequenceDynamics(LatentDynamics):
@@ -115,6 +109,17 @@ class SequenceDynamics(LatentDynamics):
 def steps_every(horizon: int, stride: int, first: Int[Array, ""]) -> Int[Array, " steps"]:
     """first, first + stride, …: ⌈horizon / stride⌉ steps, those behind the horizon clipped to its last one."""
     return jnp.minimum(first + stride * jnp.arange(-(-horizon // stride)), horizon - 1)
+
+
+def in_chunks(tree: PyTree, size: int) -> PyTree:
+    """Arrays `[time, …]` as `[chunk, size, …]`, the last chunk filled up with zeros."""
+
+    def cut(array: Array) -> Array:
+        count = -(-len(array) // size)
+        padding = [(0, count * size - len(array))] + [(0, 0)] * (array.ndim - 1)
+        return jnp.pad(array, padding).reshape(count, size, *array.shape[1:])
+
+    return jax.tree.map(cut, tree)
 
 
 def latent_of(start: Start) -> Float[Array, " latent"]:

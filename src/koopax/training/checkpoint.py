@@ -28,8 +28,8 @@ class Checkpoints:
         manager = self._open()
         if step in manager.all_steps():
             return
-        arrays = dict(enumerate(jax.tree.leaves(eqx.filter(state, eqx.is_array))))
-        named = {str(index): array for index, array in arrays.items()}
+        leaves = jax.tree.leaves(eqx.filter(state, eqx.is_array))
+        named = {str(index): array for index, array in enumerate(leaves) if array.size}
         try:
             manager.save(
                 step, args=ocp.args.Composite(state=ocp.args.StandardSave(named), progress=ocp.args.JsonSave(progress))
@@ -50,11 +50,12 @@ class Checkpoints:
         step = steps[-1] if step is None else step
         arrays, rest = eqx.partition(like, eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
-        target = {str(index): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for index, leaf in enumerate(leaves)}
+        # Orbax refuses arrays without elements, which a model without actions has.
+        target = {str(i): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for i, leaf in enumerate(leaves) if leaf.size}
         restored = self._open().restore(
             step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target), progress=ocp.args.JsonRestore())
         )
-        loaded = [restored["state"][str(index)] for index in range(len(leaves))]
+        loaded = [restored["state"][str(i)] if leaf.size else leaf for i, leaf in enumerate(leaves)]
         return eqx.combine(jax.tree.unflatten(structure, loaded), rest), restored["progress"]
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class TrainConfig:
     """Weight of the reward loss."""
     loss_stride: int | None = None
     """States and rewards are decoded and compared on every so many-th step of a window, from a random one on; 1 for
-    every step, None for the core's own in `koopax.models.presets`."""
+    every step, None for the core's own in `koopax.models.presets`, but for four steps of a window at least."""
     time_chunk: int | None = None
     """Bounds the memory of a gradient: besides the latents, only what belongs to so many steps of the windows is kept,
     and the rest is computed again. None keeps everything."""

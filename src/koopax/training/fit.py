@@ -143,9 +143,10 @@ def _settings(config: TrainConfig | None, settings: dict[str, Any], core: str) -
 
 def resolved(config: TrainConfig, core: str) -> TrainConfig:
     """The settings with what the user left open filled in for that core."""
-    missing = {
-        name: value for name, value in TRAINING.get(core, OTHER_TRAINING).items() if getattr(config, name) is None
-    }
+    own = dict(TRAINING.get(core, OTHER_TRAINING))
+    # Four steps of a window at least, so that no draw of them leaves most of it out.
+    own["loss_stride"] = min(own["loss_stride"], max(1, config.horizon // 4))
+    missing = {name: value for name, value in own.items() if getattr(config, name) is None}
     if config.steps is None:
         missing["steps"] = STEPS if config.seconds is None else STEPS_WITH_TIME_LIMIT
     return replace(config, **missing)

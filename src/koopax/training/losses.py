@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.data.windows import Windows
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.latent import steps_every
+from koopax.models.latent import in_chunks, steps_every
 from koopax.training.config import TrainConfig
 
 
@@ -119,13 +119,7 @@ def _read(
     together = steps if chunk is None else max(1, chunk // stride)
     if together >= steps:
         return read(before, latents, actions)
-    count = -(-steps // together)
-
-    def cut(array: Array) -> Array:
-        padding = [(0, count * together - steps)] + [(0, 0)] * (array.ndim - 1)
-        return jnp.pad(array, padding).reshape(count, together, *array.shape[1:])
-
-    chunks = jax.tree.map(cut, (before, latents, actions))
+    chunks = in_chunks((before, latents, actions), together)
     states, rewards = jax.lax.map(jax.checkpoint(lambda inputs: read(*inputs)), chunks)
     return (
         states.reshape(-1, *states.shape[2:])[:steps],

@@ -149,9 +149,9 @@ class Record:
         """The error for a loss that is not finite at step `bad`."""
         # A checkpoint of step c holds the parameters that the loss of step c is taken with.
         good = [] if self.checkpoints is None else [step for step in self.checkpoints.steps() if step < bad]
-        kept = f"the last checkpoint with a finite loss is step {good[-1]} in {self.folder}"
+        kept = f"the last checkpoint with a finite loss is step {good[-1]} in {self.folder}" if good else None
         return DivergedError(
-            f"the loss became non-finite at step {bad}; {kept if good else 'no checkpoint was written before'}: "
+            f"the loss became non-finite at step {bad}; {kept or 'no checkpoint was written before'}: "
             f"lower learning_rate ({self.config.learning_rate}) or clip ({self.config.clip}), or shorten the horizon "
             f"({self.config.horizon})."
         )
