@@ -31,7 +31,7 @@ class Budget:
     """Latent sizes of the ablation."""
     ablation_environments: tuple[str, ...] = ("halfcheetah",)
     """Environments whose expert sets the ablations use."""
-    ablation_steps: int = 1_000
+    ablation_steps: int = 500
     """Gradient steps of the ablations."""
     ablation_seeds: int = 1
     """Seeds of the ablations."""
