@@ -128,7 +128,7 @@ def test_a_reward_function_is_found_in_the_working_directory(rewards):
         ("my_rewards:one_number", r"returns shape \(\)"),
         ("my_rewards:two_arguments", "fails on states"),
         ("my_rewards:not_jax", "jax.numpy"),
-        ("my_rewards:number", "fails on states"),
+        ("my_rewards:number", "can't be called"),
     ],
 )
 def test_bad_reward_functions(rewards, name, message):

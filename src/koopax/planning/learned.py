@@ -121,6 +121,8 @@ def load_reward(name: str, state_size: int, action_size: int) -> RewardFunction:
             f"the reward function {name!r} can't be imported ({type(error).__name__}: {error}): "
             "give a module on the path or in this folder, and a function in it."
         ) from error
+    if not callable(function):
+        raise KoopaxError(f"the reward function {name!r} is {function!r}, which can't be called: name a function.")
     _try_reward(name, function, state_size, action_size)
     return function
 
