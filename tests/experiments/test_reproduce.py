@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from koopax import KoopaxError
 from koopax.experiments import paper, prediction, search
 from koopax.experiments.ablations import init_cells, latent_cells
 from koopax.experiments.budgets import BUDGETS, budget
+from koopax.experiments.grid import run_missing
 from koopax.experiments.summaries import interval
 
 KOOPAX = Path(sys.executable).with_name("koopax")
@@ -123,3 +125,23 @@ def test_intervals_are_students():
     assert found["mean"] == 2.0
     assert found["half_width"] == pytest.approx(4.303 / 3**0.5, rel=1e-3)
     assert interval([1.0])["half_width"] is None
+
+
+def test_only_some_cells_of_a_grid(tmp_path):
+    made = []
+
+    def run(number):
+        made.append(number)
+        return {"made_of": {"number": number}}
+
+    names, settings = ["a-0", "a-1", "b-0"], [{"number": number} for number in range(3)]
+
+    def grid(only):
+        return run_missing(names, settings, run, tmp_path, report=lambda _: None, only=only)
+
+    with pytest.raises(KoopaxError, match="--only"):
+        grid("nothing")
+    assert [cell["made_of"]["number"] for cell in grid("^a")] == [0, 1]
+    assert [cell["made_of"]["number"] for cell in grid("nothing")] == [0, 1]
+    assert [cell["made_of"]["number"] for cell in grid(None)] == [0, 1, 2]
+    assert made == [0, 1, 2]

@@ -13,6 +13,7 @@ def reproduce(
     budget: str = "cpu",
     out: Path = Path("results"),
     work: Path = Path("runs/reproduce"),
+    only: str | None = None,
 ) -> None:
     """Reproduce a table or figure of the paper. Finished cells are kept, so it can be stopped and started at will.
 
@@ -22,6 +23,7 @@ def reproduce(
         budget: smoke (seconds), cpu (hours on two cores) or paper (as published).
         out: where results go, one file per cell, a table and a figure.
         work: where cells train.
+        only: run only the cells whose names this regular expression finds; the table is of all that are finished.
     """
     from koopax.experiments.grid import Interrupted
     from koopax.experiments.reproduce import reproduce as run
@@ -35,6 +37,7 @@ def reproduce(
             work=work,
             report=lambda text: console.rule(text, align="left"),
             watcher=training_progress,
+            only=only,
         )
     except Interrupted:
         again = f"koopax reproduce {experiment} --budget {budget} --out {out} --work {work}"

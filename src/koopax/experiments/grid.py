@@ -5,6 +5,7 @@ WORK/EXPERIMENT/BUDGET/CELL/                its run folder while it trains
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -50,15 +51,23 @@ class Interrupted(Exception):
 
 
 def run_grid(
-    cells: Sequence[Cell], testing: Testing, results: Path, work: Path, *, report: Report, watcher: Callable
+    cells: Sequence[Cell],
+    testing: Testing,
+    results: Path,
+    work: Path,
+    *,
+    report: Report,
+    watcher: Callable,
+    only: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Run what is not finished yet and return the result of every cell, in order."""
+    """Run what is not finished yet and return the result of every cell, in order; see `run_missing` for `only`."""
     return run_missing(
         [cell.name for cell in cells],
         [_made_of(cell) for cell in cells],
         lambda number: run_cell(cells[number], testing, work / cells[number].name, watcher),
         results,
         report=report,
+        only=only,
     )
 
 
@@ -69,10 +78,12 @@ def run_missing(
     results: Path,
     *,
     report: Report,
+    only: str | None = None,
 ) -> list[dict[str, Any]]:
     """The document of every cell, in order: read if it is there, made of the same settings, and else by `run(number)`.
 
-    `made_of` is all that decides a cell's numbers; a cell's document holds it under the same name.
+    `made_of` is all that decides a cell's numbers; a cell's document holds it under the same name. With `only`, a
+    regular expression, no other cells are run than those whose names it finds, and unfinished ones are left out.
     """
     if len(set(names)) != len(names):
         raise KoopaxError("two cells of a grid have the same name: make their labels different.")
@@ -87,10 +98,16 @@ def run_missing(
                 )
             found.append(document)
             continue
+        if only is not None and not re.search(only, name):
+            continue
         report(f"{number + 1}/{len(names)} {name}")
         document = run(number)
         write_json(path, document)
         found.append(document)
+    if not found:
+        raise KoopaxError(
+            f"no cell of {str(results)!r} is finished, and {only!r} is found in no name: try another --only."
+        )
     return found
 
 

@@ -134,15 +134,22 @@ Watcher = Callable[[str, int, None], AbstractContextManager[Callable[[dict[str, 
 
 
 def run_cells(
-    cells: Sequence[PlanningCell], results: Path, work: Path, *, report: Report, watcher: Watcher
+    cells: Sequence[PlanningCell],
+    results: Path,
+    work: Path,
+    *,
+    report: Report,
+    watcher: Watcher,
+    only: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Run what is not finished yet and return the result of every cell, in order."""
+    """Run what is not finished yet and return the result of every cell, in order; see `run_missing` for `only`."""
     return run_missing(
         [cell.name for cell in cells],
         [made_of(cell) for cell in cells],
         lambda number: run_cell(cells[number], work / cells[number].name, watcher),
         results,
         report=report,
+        only=only,
     )
 
 

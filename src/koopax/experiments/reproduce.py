@@ -84,8 +84,12 @@ def reproduce(
     work: Path,
     report: Callable[[str], None],
     watcher: Callable,
+    only: str | None = None,
 ) -> Path:
-    """Run what is not finished of an experiment, and write its table and figure. Returns their folder."""
+    """Run what is not finished of an experiment, and write its table and figure. Returns their folder.
+
+    With `only`, a regular expression, only cells whose names it finds are run, and the table is of what is finished.
+    """
     if name not in EXPERIMENTS:
         raise unknown_name("experiment", name, EXPERIMENTS)
     size = planning.planning_budget(budget_name) if name in AGENTS else budget(budget_name)
@@ -95,14 +99,14 @@ def reproduce(
     place = work / name / budget_name
     if isinstance(size, planning.PlanningBudget):
         agents = AGENTS[name]
-        found = planning.run_cells(agents.cells(size), folder, place, report=report, watcher=watcher)
+        found = planning.run_cells(agents.cells(size), folder, place, report=report, watcher=watcher, only=only)
         summary, figure = agents.summarise(found), agents.figure(found)
     elif name in MEASUREMENTS:
         summary, figure = _measured(MEASUREMENTS[name], folder, size)
     else:
         experiment = GRIDS[name]
         testing = Testing(horizon=size.horizon, windows=size.windows, split=experiment.split)
-        found = run_grid(experiment.cells(size), testing, folder, place, report=report, watcher=watcher)
+        found = run_grid(experiment.cells(size), testing, folder, place, report=report, watcher=watcher, only=only)
         summary, figure = experiment.summarise(found), experiment.figure(found)
     summary.write(folder, command=f"koopax reproduce {name} --budget {budget_name}", budget=asdict(size))
     with new_file(folder / "figure.png", overwrite=True) as temporary:
