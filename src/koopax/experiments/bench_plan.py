@@ -82,7 +82,8 @@ def _row(config: TDMPCConfig, taken: dict[str, list[float]]) -> dict[str, Any]:
 def _cases(config: TDMPCConfig) -> dict[str, Callable[[int], None]]:
     """The whole plan and each of its parts, compiled."""
     learner = make_learner(config, STATE_SIZE, ACTION_SIZE)
-    model, planner = AgentModel(learner.model, learner.policy, config.policy_std), make_planner(config)
+    model = AgentModel(learner.model, learner.policy, config.policy_std)
+    planner = make_planner(config, config.horizon)
     keys = jax.random.split(jax.random.key(0), 3)
     observation = jax.random.normal(keys[0], (STATE_SIZE,))
     candidates = config.samples + config.proposals
