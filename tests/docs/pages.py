@@ -98,6 +98,9 @@ class Reader:
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "KOOPAX_DATA": str(data),
             "JAX_PLATFORMS": "cpu",
+            # Pages train models of the same shapes, so that processes share what they compile.
+            "JAX_COMPILATION_CACHE_DIR": str(data / "compilations"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
             "COLUMNS": "100",
         }
 
