@@ -125,7 +125,7 @@ def test_data_that_has_changed_is_noticed(folder):
 
 
 def test_several_seeds_are_several_runs(folder):
-    settings = (*TRAIN, "--seed", 2, "--checkpoint-every", 50)
+    settings = (*TRAIN, "--batch-size", 4, "--seed", 2, "--checkpoint-every", 50)  # few enough to train together
     koopax(*settings, "--seeds", 2, "--steps", 100, "--out", "runs/several", cwd=folder)
     stopped = folder / "runs" / "several-stopped"
     arguments = (*settings, "--seeds", 2, "--steps", 100_000, "--out", stopped)

@@ -14,7 +14,7 @@ from koopax import DynamicsModel, Episodes, KoopaxError
 from koopax.training.config import TrainConfig
 from koopax.training.loop import member, stack
 from koopax.training.state import initial_state
-from koopax.training.together import LARGEST_WORK, pays_together
+from koopax.training.together import LARGEST_BATCH, pays_together
 
 SETTINGS = {"horizon": 6, "steps": 8, "batch_size": 4, "log_every": 2, "validate_every": 4, "checkpoint_every": 3}
 SIZES = {
@@ -164,13 +164,13 @@ def test_stacking_states_loses_nothing(data):
 
 
 def test_when_seeds_are_trained_together(data):
-    small = LARGEST_WORK // 64
-    config = TrainConfig(steps=5)
-    assert pays_together(small, data[0], config, ("jsonl",))
-    assert not pays_together(small + 1, data[0], config, ("jsonl",))
-    for other in (TrainConfig(seconds=3.0), TrainConfig(patience=2)):
-        assert not pays_together(small, data[0], other, ("jsonl",))
-    assert not pays_together(small, data[0], config, ("jsonl", "wandb"))
+    few = {"steps": 5, "batch_size": LARGEST_BATCH["koopman"]}
+    assert pays_together("koopman", data[0], TrainConfig(**few), ("jsonl",))
+    assert not pays_together("koopman", data[0], TrainConfig(steps=5, batch_size=few["batch_size"] + 1), ("jsonl",))
+    assert not pays_together("gru", data[0], TrainConfig(steps=5, batch_size=1), ("jsonl",))
+    for other in ({"seconds": 3.0}, {"patience": 2}):
+        assert not pays_together("koopman", data[0], TrainConfig(**few, **other), ("jsonl",))
+    assert not pays_together("koopman", data[0], TrainConfig(**few), ("jsonl", "wandb"))
 
 
 def test_models_of_different_configurations_are_refused(data):

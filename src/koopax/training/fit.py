@@ -89,7 +89,7 @@ def fit_seeds(
     configs = [replace(config, seed=config.seed + index) for index in range(len(models))]
     folders = [None if out is None else Path(out) / f"seed-{each.seed}" for each in configs]
     if together is None:
-        together = pays_together(models[0].num_parameters(), train, config, tuple(sinks))
+        together = pays_together(models[0].config.core, train, config, tuple(sinks))
     outcomes = _train(
         models, train, validation, configs, folders, Keeping(resume, tuple(sinks), data, watch=watch), together=together
     )
