@@ -92,7 +92,7 @@ def run_missing(
         path = results / "cells" / f"{name}.json"
         if path.is_file():
             document = json.loads(path.read_text())
-            if document["made_of"] != made_of[number]:
+            if _stated(document["made_of"]) != _stated(made_of[number]):
                 raise KoopaxError(
                     f"{str(path)!r} was made with other settings than today's: delete it, or use another --out."
                 )
@@ -109,6 +109,13 @@ def run_missing(
             f"no cell of {str(results)!r} is finished, and {only!r} is found in no name: try another --only."
         )
     return found
+
+
+def _stated(settings: Any) -> Any:
+    """The settings without those that are None: an option that did not exist yet and one that is not used are alike."""
+    if isinstance(settings, dict):
+        return {name: _stated(value) for name, value in settings.items() if value is not None}
+    return settings
 
 
 def _made_of(cell: Cell) -> dict[str, Any]:
