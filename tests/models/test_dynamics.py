@@ -116,7 +116,7 @@ def test_reencoding_equals_separate_rollouts_from_decoded_states(model, case, ev
 
 def test_latents_only_where_asked(model, case):
     assert model.rollout(*case).latents is None
-    assert model.rollout(*case, return_latents=True).latents.shape == (9, 8)
+    assert model.rollout(*case, return_latents=True).latents.shape == (9, model.core.latent_size)
 
 
 def test_the_normaliser_is_not_trained(model):
