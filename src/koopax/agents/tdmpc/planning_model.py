@@ -26,12 +26,12 @@ class AgentModel(eqx.Module):
 
     def rollout(
         self, start: Array, actions: Float[Array, "time candidate action"]
-    ) -> Float[Array, "time+1 candidate latent"]:
+    ) -> Float[Array, "points candidate latent"]:
         """x_0 … x_T of every candidate."""
         return candidate_latents(self.model.core, start, actions)
 
     def reward(
-        self, latents: Float[Array, "time+1 candidate latent"], actions: Float[Array, "time candidate action"]
+        self, latents: Float[Array, "points candidate latent"], actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "time candidate"]:
         """R(x_t, a_t) of all steps of all candidates at once."""
         return predict_reward(self.model, latents[:-1], actions)
