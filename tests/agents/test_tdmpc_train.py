@@ -37,9 +37,7 @@ SIZES = {
     "evaluate_episodes": 1,
     "final_episodes": 1,
 }
-TINY = TDMPCConfig(
-    task="Pendulum-v1", seed=3, steps=800, seed_decisions=250, evaluate_every=400, plan_growth=300, **SIZES
-)
+TINY = TDMPCConfig(task="Pendulum-v1", seed=3, steps=800, seed_decisions=250, evaluate_every=400, schedule=600, **SIZES)
 
 
 def restored(out, state_size=3, action_size=1):

@@ -21,7 +21,7 @@ SMALL = {
     "dssm": {"layers": 2, "state_size": 6},
 }
 VARIANTS = {name: (name, options) for name, options in SMALL.items()} | {
-    "koopman-history": ("koopman", SMALL["koopman"] | {"action_history": 3}),
+    "koopman-remembering": ("koopman", SMALL["koopman"] | {"action_history": 3, "context_size": 2}),
     "mlp-plain": ("mlp", {"hidden": 12}),
     "gru-plain": ("gru", {}),
     # Sees fewer steps than the horizon has: the memory is a ring.
@@ -76,7 +76,7 @@ def repeated_steps(core, start, actions, durations=None):
     return jax.lax.scan(step, begin(core, start), (actions, durations))[1]
 
 
-@pytest.mark.parametrize("variant", [*CORES, "koopman-history"])
+@pytest.mark.parametrize("variant", [*CORES, "koopman-remembering"])
 @pytest.mark.parametrize(("horizon", "stride"), [(9, 3), (8, 3), (2, 5), (4, 1)])
 def test_every_nth_latent_is_one_of_all(variant, horizon, stride):
     core, batch = small(variant), 3
@@ -91,7 +91,7 @@ def test_every_nth_latent_is_one_of_all(variant, horizon, stride):
 
 
 def test_gradients_of_every_nth_latent_are_those_of_all():
-    core = small("koopman-history")
+    core = small("koopman-remembering")
     rng = np.random.default_rng(6)
     starts = jnp.asarray(rng.normal(size=(2, core.latent_size)))
     actions = jnp.asarray(rng.normal(size=(7, 2, ACTIONS)))

@@ -17,7 +17,7 @@ from koopax.planning.protocol import PlanningModel
 
 STATES, ACTIONS, HORIZON, CANDIDATES = 3, 1, 5, 4
 SMALL = {
-    "koopman": {"action_embedding": 3, "action_hidden": (4,), "action_history": 3},
+    "koopman": {"action_embedding": 3, "action_hidden": (4,), "action_history": 3, "context_size": 2},
     "mlp": {"hidden": 8},
     "gru": {},
     "transformer": {"layers": 1, "heads": 2, "feedforward": 8, "context": 8},
@@ -81,11 +81,14 @@ def test_candidates_equal_separate_rollouts(core, head):
     close(shorter, latents[:3])
 
 
-def test_encoding_again_equals_the_model_doing_so():
-    dynamics, (state, actions) = model("koopman"), problem()
+@pytest.mark.parametrize("head", [False, True])
+def test_encoding_again_equals_the_model_doing_so(head):
+    dynamics, (state, actions) = model("koopman", head), problem()
     seen = LearnedModel(dynamics, reencode_every=2)
-    latents = look(seen, state, actions)[0]
-    close(latents[1:], one_at_a_time(dynamics, state, actions, reencode_every=2).latents)
+    latents, rewards, *_ = look(seen, state, actions)
+    expected = one_at_a_time(dynamics, state, actions, reencode_every=2)
+    close(latents[1:], expected.latents)
+    close(rewards, expected.rewards)
 
 
 def energy(states, actions, next_states):

@@ -308,6 +308,10 @@ def test_coloured_noise_has_unit_variance_and_its_power_falls_as_asked(steps):
     np.testing.assert_allclose(power[1] / power[2], 4.0, rtol=0.05)
 
 
+def test_coloured_noise_of_a_single_step_has_unit_variance():
+    np.testing.assert_allclose(np.std(coloured_noise((1, 40_000, 1), 2.0, key=jax.random.key(0))), 1.0, atol=0.02)
+
+
 def test_a_box_maps_both_ways():
     box = Box(jnp.array([-3.0, 1.0]), jnp.array([5.0, 1.5]))
     units = jnp.array([[-1.0, 1.0], [0.0, 0.5]])

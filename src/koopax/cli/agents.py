@@ -6,6 +6,7 @@ from typing import Any
 
 import tyro
 
+from koopax._errors import KoopaxError
 from koopax.cli.output import errors, results, training_progress
 
 app = tyro.extras.SubcommandApp()
@@ -41,11 +42,11 @@ def sac(
 @train.command
 def tdmpc(
     *,
-    task: str = "cheetah-run",
-    dynamics: str = "koopman",
+    task: str | None = None,
+    dynamics: str | None = None,
     out: Path,
     steps: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     horizon: int | None = None,
     decay: float | None = None,
     latent_size: int | None = None,
@@ -62,11 +63,11 @@ def tdmpc(
     """TD-MPC from states: plan with a learned latent model, its reward and its values.
 
     Args:
-        task: a DMC task such as cheetah-run, a dm_control id or a Gymnasium id.
-        dynamics: latent core: koopman, mlp (as in TD-MPC), gru, transformer or dssm.
+        task: a DMC task, a dm_control id or a Gymnasium id; cheetah-run if none is given.
+        dynamics: latent core: koopman, which is the default, mlp (as in TD-MPC), gru, transformer or dssm.
         out: folder for the curve and the checkpoint.
         steps: environment steps; a decision takes several of them on DMC tasks.
-        seed: of everything random.
+        seed: of everything random; 0 if none is given.
         horizon: decisions that a plan looks ahead: 20 for koopman, 5 for the others.
         decay: weight of a step relative to the one before it in the losses.
         latent_size: width of the latent.
@@ -96,7 +97,19 @@ def tdmpc(
         "seed_decisions": seed_decisions,
         "action_repeat": action_repeat,
     }
-    recorded = read_config(out) if resume else arm(dynamics, published=published, **_given(fixed))
+    if resume:
+        recorded = read_config(out)
+        asked = _given(fixed | {"dynamics": dynamics})
+        for name, value in asked.items():
+            if value != getattr(recorded, name):
+                raise KoopaxError(
+                    f"--{name.replace('_', '-')} {value} differs from the {getattr(recorded, name)} of {str(out)!r}: "
+                    "leave it out, a resumed run keeps its settings."
+                )
+        if published:
+            raise KoopaxError("--resume keeps a run's sizes: leave out --published.")
+    else:
+        recorded = arm(dynamics or "koopman", published=published, **_given(fixed))
     config = dataclasses.replace(recorded, **_given(changeable))
     with training_progress(f"{config.task} {config.dynamics}", config.steps, None) as watch:
         result = train_tdmpc(config, out, resume=resume, watch=watch)

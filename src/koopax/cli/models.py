@@ -1,11 +1,12 @@
 """koopax train, evaluate, spectrum."""
 
 import json as json_
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from koopax._errors import KoopaxError
 from koopax.cli.columns import TableColumns
@@ -22,7 +23,7 @@ def train(
     model: str = "koopman",
     preset: str | None = None,
     latent_size: int | None = None,
-    option: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE")] = (),
+    option: Annotated[tuple[tuple[str, ...], ...], UseAppendAction, arg(metavar="NAME=VALUE")] = (),
     out: Path | None = None,
     resume: Path | None = None,
     seeds: int = 1,
@@ -66,7 +67,8 @@ def train(
             source=source,
             source_options=columns.options() | ({} if data_steps is None else {"steps": data_steps}),
             model=model if preset is None else f"{model}-{preset}",
-            model_options=_parse_options(option) | ({} if latent_size is None else {"latent_size": latent_size}),
+            model_options=_parse_options([pair for pairs in option for pair in pairs])
+            | ({} if latent_size is None else {"latent_size": latent_size}),
             split=SPLIT,
             train=config,
         )
@@ -163,7 +165,7 @@ def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 2
         errors().print(f"figure: {path}")
 
 
-def _parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
+def _parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     """`name=value` pairs; values are JSON where they parse as such, else text."""
     options: dict[str, Any] = {}
     for pair in pairs:

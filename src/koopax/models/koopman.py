@@ -7,9 +7,10 @@
 applied in sequence: every action is encoded at once, and gradients through k steps are scaled by exactly
 exp(k Δt μ_j) in mode j (theorem 3.1).
 
-What an action does depends on the state, which a linear system can't express; the actions just before it tell much of
-that, and they are known. So with h > 1 the latent also holds the last h − 1 actions, as delay coordinates: the core
-stays Markovian in its latent and parallel in time.
+What an action does depends on the state, which a linear system can't express. Two things tell much of it and are known
+beforehand, so that the core stays Markovian in its latent and parallel in time when the latent holds them as well:
+with h > 1 the last h − 1 actions, as delay coordinates, and with a context what the encoder says of the start, as
+coordinates that stand still. A context serves plans of some steps that begin at an observed state; it grows stale.
 """
 
 from functools import partial
@@ -29,7 +30,8 @@ from koopax.models.spectrum import Discrete, Spectrum, discretise, make_spectrum
 class KoopmanCore(LatentDynamics):
     """x_{t+1} = Λ̄ x_t + L̄ u_t with diagonal Λ̄.
 
-    A latent holds the modes' real parts, then the imaginary ones, then the actions it remembers, oldest first.
+    A latent holds the modes' real parts, then the imaginary ones, then the actions it remembers, oldest first, then
+    the context.
     """
 
     action_encoder: MLP
@@ -40,6 +42,7 @@ class KoopmanCore(LatentDynamics):
     latent_size: int = eqx.field(static=True)
     action_size: int = eqx.field(static=True)
     action_history: int = eqx.field(static=True)
+    context_size: int = eqx.field(static=True)
     recurrence: Method = eqx.field(static=True)
 
     def __init__(
@@ -52,6 +55,7 @@ class KoopmanCore(LatentDynamics):
         action_embedding: int = 64,
         action_hidden: tuple[int, ...] = (128,),
         action_history: int = 1,
+        context_size: int = 0,
         input_std: float | None = None,
         recurrence: Method = "auto",
         key: PRNGKeyArray,
@@ -66,6 +70,7 @@ class KoopmanCore(LatentDynamics):
             action_embedding: complex numbers that an action is encoded into (l).
             action_hidden: widths of the action encoder's hidden layers.
             action_history: how many of the latest actions the action encoder sees (h).
+            context_size: how many numbers about the start the action encoder sees besides.
             input_std: standard deviation of L's real and imaginary entries at the start; by default 1/√(2 l), which
                 hands on the variance of the embedding. The paper's listing uses 0.1.
             recurrence: how to unroll, see `koopax.models.recurrence`.
@@ -79,17 +84,21 @@ class KoopmanCore(LatentDynamics):
             raise KoopaxError(f"action_embedding is {action_embedding}: use 1 or more complex numbers.")
         if action_history < 1:
             raise KoopaxError(f"action_history is {action_history}: use 1 for the present action alone, or more.")
+        if context_size < 0:
+            raise KoopaxError(f"context_size is {context_size}: use 0 for none, or more.")
         modes = latent_size // 2
+        seen = action_history * action_size + context_size
         encoder_key, real_key, imag_key, spectrum_key = jax.random.split(key, 4)
-        self.action_encoder = MLP((action_history * action_size, *action_hidden, 2 * action_embedding), key=encoder_key)
+        self.action_encoder = MLP((seen, *action_hidden, 2 * action_embedding), key=encoder_key)
         std = (2 * action_embedding) ** -0.5 if input_std is None else input_std
         self.input_real = std * jax.random.normal(real_key, (modes, action_embedding))
         self.input_imag = std * jax.random.normal(imag_key, (modes, action_embedding))
         self.spectrum = make_spectrum(spectrum, modes, key=spectrum_key, **(spectrum_options or {}))
         self.modes_size = latent_size
-        self.latent_size = latent_size + (action_history - 1) * action_size
+        self.latent_size = latent_size + seen - action_size
         self.action_size = action_size
         self.action_history = action_history
+        self.context_size = context_size
         self.recurrence = recurrence
 
     def rollout(
@@ -151,12 +160,19 @@ class KoopmanCore(LatentDynamics):
     def delays(
         self, latent: Float[Array, " latent"], actions: Float[Array, "time action"]
     ) -> tuple[Float[Array, "time seen"], Float[Array, "time remembered"]]:
-        """At each step, the actions that the action encoder sees and those that the latent after it remembers."""
+        """At each step, what the action encoder sees, and what the latent after it remembers: actions, then context."""
         horizon, past = actions.shape[0], self.action_history - 1
-        line = jnp.concatenate([latent[self.modes_size :].reshape(past, self.action_size), actions])
+        known, context = jnp.split(latent[self.modes_size :], [past * self.action_size])
+        line = jnp.concatenate([known.reshape(past, self.action_size), actions])
+        still = jnp.broadcast_to(context, (horizon, self.context_size))
         seen = [line[delay : delay + horizon] for delay in range(past + 1)]
         remembered = [line[delay + 1 : delay + 1 + horizon] for delay in range(past)]
-        return jnp.concatenate(seen, axis=-1), jnp.concatenate([actions[:, :0], *remembered], axis=-1)
+        return jnp.concatenate([*seen, still], axis=-1), jnp.concatenate([*remembered, still], axis=-1)
+
+    @property
+    def predicted_size(self) -> int:
+        """All but the context."""
+        return self.latent_size - self.context_size
 
     def _modes(self, latent: Array) -> Pair:
         return _halves(latent[..., : self.modes_size])

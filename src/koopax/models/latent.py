@@ -32,6 +32,11 @@ class LatentDynamics(eqx.Module):
     latent_size: eqx.AbstractVar[int]
     action_size: eqx.AbstractVar[int]
 
+    @property
+    def predicted_size(self) -> int:
+        """How many of a latent's leading components the core predicts; the rest is what it holds on to."""
+        return self.latent_size
+
     @abc.abstractmethod
     def rollout(
         self,

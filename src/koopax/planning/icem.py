@@ -150,7 +150,7 @@ def coloured_noise(
     amplitude = frequency ** (-exponent / 2)
     # What has no phase, the mean and the highest of an even number, carries its power in one number instead of two.
     single = np.zeros(len(amplitude), bool)
-    single[0], single[-1] = True, steps % 2 == 0
+    single[-1], single[0] = steps % 2 == 0, True
     amplitude = np.where(single, np.sqrt(2.0), 1.0) * amplitude
     variance = np.sum(np.where(single, 1.0, 4.0) * amplitude**2) / steps**2
     drawn = jax.random.normal(key, (2, len(amplitude), *shape[1:]))

@@ -46,9 +46,17 @@ class LearnedModel(eqx.Module):
         if head is None:
             normalised = over_rows(self.model.decoder, latents[1:])[..., -1]
         else:
-            seen = jnp.concatenate([latents[:-1], normaliser.normalise_action(actions)], axis=-1)
+            seen = jnp.concatenate([self._starts(latents[:-1]), normaliser.normalise_action(actions)], axis=-1)
             normalised = over_rows(head, seen)[..., 0]
         return normaliser.denormalise_reward(normalised)
+
+    def _starts(self, latents: Array) -> Array:
+        """x_0 … x_{T−1} as the next step starts from them: some are encoded again."""
+        every = self.reencode_every
+        if every is None or every >= len(latents):
+            return latents
+        decoded = over_rows(self.model.decoder, latents[every::every])
+        return latents.at[every::every].set(over_rows(self.model.encoder, decoded))
 
     def value(self, latents: Float[Array, "candidate latent"]) -> Float[Array, " candidate"]:
         """Zero."""

@@ -44,9 +44,10 @@ def consistency_loss(
     true_states: Float[Array, "steps batch state"],
     weight: Float[Array, " steps"],
 ) -> Float[Array, ""]:
-    """Mean of (x̂_{t+k} − g_θ(s_{t+k}))² over k = 1 … T, batch and latent components."""
+    """Mean of (x̂_{t+k} − g_θ(s_{t+k}))² over k = 1 … T, batch and the latent components that the core predicts."""
     targets = jax.vmap(jax.vmap(model.encoder))(true_states)
-    return jnp.mean(weight * jnp.mean((latents - targets) ** 2, axis=(1, 2)))
+    missed = (latents - targets)[..., : model.core.predicted_size]
+    return jnp.mean(weight * jnp.mean(missed**2, axis=(1, 2)))
 
 
 def random_steps(count_of_all: int, count: int | None, *, key: PRNGKeyArray) -> Int[Array, " steps"]:

@@ -51,9 +51,9 @@ def make_learner(config: TDMPCConfig, state_size: int, action_size: int) -> Lear
     """A fresh learner; everything random in it comes from `config.seed`."""
     model_key, policy_key = jax.random.split(jax.random.key(config.seed))
     # Weakly typed leaves would become strongly typed by the first update, and compile it twice.
+    made = WorldModel(config, state_size, action_size, key=model_key)
     model, policy = jax.tree.map(
-        lambda leaf: jnp.array(leaf, leaf.dtype),
-        (WorldModel(config, state_size, action_size, key=model_key), make_policy(config, action_size, key=policy_key)),
+        lambda leaf: jnp.array(leaf, leaf.dtype), (made, make_policy(config, made.core, key=policy_key))
     )
     optimiser = make_optimiser(config)
     return Learner(

@@ -11,12 +11,32 @@ from koopax.models.latent import CORES
 LENGTH_STEP = 5
 # Settings that may differ when a run is resumed, for they don't touch what is learned.
 CHANGEABLE = ("steps", "evaluate_every", "evaluate_episodes", "final_episodes", "checkpoint_seconds")
+AT_LEAST_ONE = (
+    "steps",
+    "horizon",
+    "batch_size",
+    "value_steps",
+    "samples",
+    "iterations",
+    "elites",
+    "seed_decisions",
+    "schedule",
+    "target_every",
+    "updates_per_dispatch",
+    "evaluate_every",
+    "evaluate_episodes",
+    "final_episodes",
+)
 LOSS_TERMS = ("consistency", "reward", "value")
 
-# What runs at every step of every candidate is kept thin; other cores take their own defaults. A linear fit of
-# cheetah-run's transitions has phases up to 1.2 per decision.
+# A plan begins at an observed state, so its context says what actions do; other cores take their own defaults.
 CORE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "koopman": {"action_embedding": 16, "action_hidden": (64,), "spectrum_options": {"highest_phase": 1.3}}
+    "koopman": {
+        "action_embedding": 32,
+        "action_hidden": (128,),
+        "context_size": 64,
+        "spectrum_options": {"highest_phase": 1.3},
+    }
 }
 
 
@@ -86,7 +106,7 @@ class TDMPCConfig:
     """Iterations of the planner."""
     elites: int = 16
     """Candidates that the plan is refitted to."""
-    proposals: int = 6
+    proposals: int = 24
     """Candidates of the policy."""
     temperature: float = 0.5
     """How much better elites count more."""
@@ -96,10 +116,10 @@ class TDMPCConfig:
     """Lower bound of the plan's standard deviation at the start."""
     std_end: float = 0.05
     """The same at the end of the schedule."""
-    std_decisions: int = 25_000
-    """Decisions over which the bound falls linearly."""
-    plan_growth: int = 6_250
-    """Decisions until a plan is one step longer, from 1 to H: published is 25k until it has 5."""
+    schedule: int = 25_000
+    """Decisions over which that bound falls linearly."""
+    plan_growth: float | None = None
+    """Decisions until a plan is one step longer, from 1 to H; None: as many as let it have H after the schedule."""
     seed_decisions: int = 2_000
     """Decisions with uniform actions before the first update; then as many updates at once."""
     updates_per_decision: float = 1.0
@@ -118,18 +138,13 @@ class TDMPCConfig:
     def __post_init__(self):
         if self.dynamics not in CORES:
             raise unknown_name("dynamics", self.dynamics, list(CORES))
-        positive = ("steps", "horizon", "batch_size", "value_steps", "samples", "seed_decisions", "evaluate_every")
-        for name in (
-            *positive,
-            "updates_per_dispatch",
-            "evaluate_episodes",
-            "final_episodes",
-            "target_every",
-            "std_decisions",
-            "plan_growth",
-        ):
+        for name in AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.plan_growth is not None and self.plan_growth <= 0:
+            raise KoopaxError(f"plan_growth is {self.plan_growth}; it must be above 0.")
+        if self.elites > self.samples:
+            raise KoopaxError(f"{self.elites} elites can't be chosen from {self.samples} samples; take fewer elites.")
         if self.action_repeat is not None and self.action_repeat < 1:
             raise KoopaxError(f"action_repeat is {self.action_repeat}; it must be at least 1.")
         for name in ("decay", "value_decay"):
@@ -149,11 +164,12 @@ class TDMPCConfig:
 
     def std_bound(self, decisions: int) -> float:
         """Lower bound of the plan's standard deviation after that many decisions."""
-        return self.std_start + min(decisions / self.std_decisions, 1.0) * (self.std_end - self.std_start)
+        return self.std_start + min(decisions / self.schedule, 1.0) * (self.std_end - self.std_start)
 
     def plan_length(self, decisions: int) -> int:
         """Steps that a plan looks ahead after that many decisions, from 1 to H."""
-        return min(1 + decisions // self.plan_growth, self.horizon)
+        growth = self.schedule / max(self.horizon - 1, 1) if self.plan_growth is None else self.plan_growth
+        return min(1 + int(decisions / growth), self.horizon)
 
     def searched_length(self, decisions: int) -> int:
         """The plan's length rounded up to a multiple of `LENGTH_STEP`: candidates are no longer than they need be."""
@@ -196,10 +212,11 @@ PUBLISHED: Mapping[str, Any] = {
     "evaluate_episodes": 10,
 }
 
-# What each arm of the comparison looks ahead, and how its losses weigh later steps; other cores are like mlp.
+# What differs between the arms of the comparison; other cores are like mlp. Plans of both grow by a step in every 6250
+# decisions, so one of 20 steps is never made in less than 119k.
 ARMS: Mapping[str, Mapping[str, Any]] = {
-    "mlp": {"horizon": 5, "decay": 0.5},
-    "koopman": {"horizon": 20, "decay": 0.9, "core_rate": 3.0},
+    "mlp": {"horizon": 5},
+    "koopman": {"horizon": 20, "latent_size": 128, "core_rate": 3.0, "plan_growth": 6_250},
 }
 
 

@@ -41,7 +41,7 @@ class ModelLoss(NamedTuple):
     """What the model's loss also found out."""
 
     terms: dict[str, Float[Array, ""]]
-    latents: Float[Array, "time+1 batch latent"]
+    latents: Float[Array, "time+1 batch feature"]
     errors: Float[Array, " batch"]
     """Mean absolute TD error of each window, weighted like its loss: its new priority."""
     q: Float[Array, ""]
@@ -68,15 +68,15 @@ def model_loss(
 ) -> tuple[Float[Array, ""], ModelLoss]:
     """The weighted sum of consistency, reward and value loss."""
     horizon, valued = batch.rewards.shape[0], config.valued_steps
-    latents = model.unroll(model.encoder(batch.observations[0]), batch.actions)
+    latents = model.features(model.unroll(model.encoder(batch.observations[0]), batch.actions))
     step_weights = decayed(config.decay, horizon) * batch.inside
     value_weights = decayed(config.value_decay, valued) * batch.inside[:valued]
 
-    goals = jax.lax.stop_gradient(targets.encoder(batch.observations[1:]))
+    goals = jax.lax.stop_gradient(model.features(targets.encoder(batch.observations[1:])))
     consistency = jnp.mean((latents[1:] - goals) ** 2, axis=-1)
     reward = (predict_reward(model, latents[:-1], batch.actions) - batch.rewards) ** 2
 
-    reached = jax.lax.stop_gradient(model.encoder(batch.observations[1 : valued + 1]))
+    reached = jax.lax.stop_gradient(model.features(model.encoder(batch.observations[1 : valued + 1])))
     next_q = evaluate_critics(targets.critics, reached, act(policy, reached, config.policy_std, key=key))
     y = td_target(batch.rewards[:valued], batch.continues[:valued], next_q, config.discount)
     q = evaluate_critics(model.critics, latents[:valued], batch.actions[:valued])
@@ -96,7 +96,7 @@ def model_loss(
 def policy_loss(
     policy: Network,
     critics: Critics,
-    latents: Float[Array, "valued batch latent"],
+    latents: Float[Array, "valued batch feature"],
     inside: Float[Array, "valued batch"],
     config: TDMPCConfig,
     *,

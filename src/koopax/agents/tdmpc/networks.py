@@ -87,11 +87,12 @@ class WorldModel(eqx.Module):
 
     def __init__(self, config: TDMPCConfig, state_size: int, action_size: int, *, key: PRNGKeyArray):
         encoder_key, core_key, reward_key, *critic_keys = jax.random.split(key, 5)
-        latent = config.latent_size
-        self.encoder = Network((state_size, *config.encoder_hidden, latent), key=encoder_key)
-        self.core = make_core(config.dynamics, latent, action_size, key=core_key, **config.all_core_options)
-        self.reward = Network((latent + action_size, *config.reward_hidden, 1), zero_output=True, key=reward_key)
-        sizes = (latent + action_size, *config.hidden, 1)
+        options = config.all_core_options
+        self.core = make_core(config.dynamics, config.latent_size, action_size, key=core_key, **options)
+        self.encoder = Network((state_size, *config.encoder_hidden, self.core.latent_size), key=encoder_key)
+        read = self.core.predicted_size + action_size
+        self.reward = Network((read, *config.reward_hidden, 1), zero_output=True, key=reward_key)
+        sizes = (read, *config.hidden, 1)
         first, second = (Network(sizes, normalised=True, zero_output=True, key=k) for k in critic_keys)
         self.critics = (first, second)
 
@@ -102,6 +103,10 @@ class WorldModel(eqx.Module):
         moved = jax.vmap(self.core.rollout, in_axes=(0, 1), out_axes=1)(start, actions)
         return jnp.concatenate([start[None], moved])
 
+    def features(self, latents: Float[Array, "*batch latent"]) -> Float[Array, "*batch feature"]:
+        """What reward, values and policy read of latents: what the core predicts."""
+        return latents[..., : self.core.predicted_size]
+
 
 class Targets(NamedTuple):
     """Moving averages of what the targets of the losses come from."""
@@ -110,30 +115,30 @@ class Targets(NamedTuple):
     critics: Critics
 
 
-def make_policy(config: TDMPCConfig, action_size: int, *, key: PRNGKeyArray) -> Network:
-    """π before its tanh."""
-    return Network((config.latent_size, *config.hidden, action_size), key=key)
+def make_policy(config: TDMPCConfig, core: LatentDynamics, *, key: PRNGKeyArray) -> Network:
+    """π before its tanh, for a model with this core."""
+    return Network((core.predicted_size, *config.hidden, core.action_size), key=key)
 
 
 def act(
-    policy: Network, latents: Float[Array, "*batch latent"], std: float, *, key: PRNGKeyArray
+    policy: Network, features: Float[Array, "*batch feature"], std: float, *, key: PRNGKeyArray
 ) -> Float[Array, "*batch action"]:
     """tanh π(x) + ε within ±1, where ε ~ N(0, std²) is clipped at ±0.3."""
-    mean = jnp.tanh(policy(latents))
+    mean = jnp.tanh(policy(features))
     noise = jnp.clip(std * jax.random.normal(key, mean.shape), -NOISE_LIMIT, NOISE_LIMIT)
     return jnp.clip(mean + noise, -1, 1)
 
 
 def predict_reward(
-    model: WorldModel, latents: Float[Array, "*batch latent"], actions: Float[Array, "*batch action"]
+    model: WorldModel, features: Float[Array, "*batch feature"], actions: Float[Array, "*batch action"]
 ) -> Float[Array, "*batch"]:
     """R(x, a)."""
-    return model.reward(jnp.concatenate([latents, actions], axis=-1))[..., 0]
+    return model.reward(jnp.concatenate([features, actions], axis=-1))[..., 0]
 
 
 def evaluate_critics(
-    critics: Critics, latents: Float[Array, "*batch latent"], actions: Float[Array, "*batch action"]
+    critics: Critics, features: Float[Array, "*batch feature"], actions: Float[Array, "*batch action"]
 ) -> Float[Array, "2 *batch"]:
     """Both values."""
-    joined = jnp.concatenate([latents, actions], axis=-1)
+    joined = jnp.concatenate([features, actions], axis=-1)
     return jnp.stack([critic(joined)[..., 0] for critic in critics])

@@ -34,11 +34,12 @@ class AgentModel(eqx.Module):
         self, latents: Float[Array, "points candidate latent"], actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "time candidate"]:
         """R(x_t, a_t) of all steps of all candidates at once."""
-        return predict_reward(self.model, latents[:-1], actions)
+        return predict_reward(self.model, self.model.features(latents[:-1]), actions)
 
     def value(self, latents: Float[Array, "candidate latent"]) -> Float[Array, " candidate"]:
         """minᵢ Qᵢ(x, tanh π(x))."""
-        return jnp.min(evaluate_critics(self.model.critics, latents, jnp.tanh(self.policy(latents))), axis=0)
+        features = self.model.features(latents)
+        return jnp.min(evaluate_critics(self.model.critics, features, jnp.tanh(self.policy(features))), axis=0)
 
     def propose(
         self, start: Array, *, horizon: int, count: int, key: PRNGKeyArray
@@ -49,6 +50,6 @@ class AgentModel(eqx.Module):
         latents = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), first)
 
         def policy(now: Any, step_key: PRNGKeyArray) -> Array:
-            return act(self.policy, jax.vmap(latent_of)(now), self.policy_std, key=step_key)
+            return act(self.policy, self.model.features(jax.vmap(latent_of)(now)), self.policy_std, key=step_key)
 
         return follow_policy(policy, jax.vmap(core.step), latents, horizon=horizon, key=key)

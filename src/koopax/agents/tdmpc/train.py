@@ -93,7 +93,7 @@ def train(config: TDMPCConfig, out: Path, *, resume: bool = False, watch: Watch 
 
 
 def _start(config: TDMPCConfig, out: Path, watch: Watch) -> _Run:
-    if (out / CHECKPOINT).exists():
+    if (out / CHECKPOINT).exists() or (out / "config.json").exists():
         raise KoopaxError(f"{str(out)!r} already holds a run; resume it or choose another folder.")
     task = make_task(config)
     out.mkdir(parents=True, exist_ok=True)
