@@ -1,14 +1,21 @@
 """Settings for every test: deterministic hypothesis runs and shapes checked at run time by jaxtyping and beartype."""
 
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Workers and command lines compile much the same: what one has compiled, the others load.
+SHARED = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="koopax-tests-")
+if SHARED is not None:
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": SHARED, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
 
 from jaxtyping import install_import_hook
 
 # Before any koopax module is imported, so that every annotated shape is enforced in the tests.
 install_import_hook("koopax", "beartype.beartype")
 
+import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
@@ -23,3 +30,16 @@ def unchecked_shapes():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_compilations():
+    """A process may map only so many pieces of compiled code, and the whole suite makes more than that."""
+    yield
+    jax.clear_caches()
+
+
+def pytest_sessionfinish():
+    """The process that started the workers made the folder, outlives them and takes it away."""
+    if SHARED is not None:
+        shutil.rmtree(SHARED, ignore_errors=True)

@@ -1,5 +1,6 @@
 """koopax train, evaluate, spectrum."""
 
+import itertools
 import json as json_
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -165,10 +166,10 @@ def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 2
         errors().print(f"figure: {path}")
 
 
-def _parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """`name=value` pairs; values are JSON where they parse as such, else text."""
+def _parse_options(flags: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """`name=value` pairs of all flags; values are JSON where they parse as such, else text."""
     options: dict[str, Any] = {}
-    for pair in pairs:
+    for pair in itertools.chain.from_iterable(flags):
         name, equals, text = pair.partition("=")
         if not equals:
             raise KoopaxError(f"--option takes NAME=VALUE, not {pair!r}: write for example --option spectrum=paper.")
