@@ -10,7 +10,7 @@ SHARED = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp
 if SHARED is not None:
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": SHARED, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
 
-from jaxtyping import install_import_hook
+from jaxtyping import install_import_hook  # noqa: E402
 
 # Before any koopax module is imported, so that every annotated shape is enforced in the tests.
 install_import_hook("koopax", "beartype.beartype")
