@@ -81,25 +81,29 @@ def network(net, x):
 
 
 def sequential_losses(learner, batch, config):
-    """Window by window and step by step: the three losses of each window, and its mean absolute TD error."""
+    """Window by window and step by step: the three losses of each window, and its mean absolute TD error.
+
+    What a latent holds after the components that its core predicts is neither compared nor read.
+    """
     model, policy, targets = learner.model, learner.policy, learner.targets
+    width = model.core.predicted_size
     found, errors = [], []
     for b in range(BATCH):
         now = begin(model.core, jnp.asarray(network(model.encoder, np.asarray(batch.observations[0, b])), jnp.float32))
         terms, missed, weight_sum = np.zeros(3), 0.0, 0.0
         for t in range(config.horizon):
-            latent, action = np.asarray(latent_of(now), float), np.asarray(batch.actions[t, b])
+            latent, action = np.asarray(latent_of(now), float)[:width], np.asarray(batch.actions[t, b])
             now = model.core.step(now, batch.actions[t, b])
             if not batch.inside[t, b]:
                 continue
             reached = np.asarray(batch.observations[t + 1, b])
-            gap = np.asarray(latent_of(now), float) - network(targets.encoder, reached)
+            gap = (np.asarray(latent_of(now), float) - network(targets.encoder, reached))[:width]
             joined = np.concatenate([latent, action])
             terms[0] += config.decay**t * np.mean(gap**2) / config.horizon
             terms[1] += config.decay**t * (network(model.reward, joined)[0] - batch.rewards[t, b]) ** 2 / config.horizon
             if t >= config.value_steps:
                 continue
-            seen = network(model.encoder, reached)
+            seen = network(model.encoder, reached)[:width]
             following = np.concatenate([seen, np.tanh(network(policy, seen))])
             best = min(network(critic, following)[0] for critic in targets.critics)
             y = batch.rewards[t, b] + config.discount * batch.continues[t, b] * best
@@ -222,10 +226,11 @@ def test_planning_model_sees_what_the_losses_see(dynamics):
     actions = jax.random.uniform(jax.random.key(1), (4, 3, ACTION), minval=-1)
     start = agent.encode(observation, horizon=6)
     latents = agent.rollout(start, actions)
-    encoded = jnp.broadcast_to(learner.model.encoder(observation), (3, config.latent_size))
+    encoded = jnp.broadcast_to(learner.model.encoder(observation), (3, learner.model.core.latent_size))
     np.testing.assert_allclose(latents, learner.model.unroll(encoded, actions), atol=1e-5)
     assert agent.reward(latents, actions).shape == (4, 3)
     # The policy's proposals are the actions that it takes along their own rollout.
     proposed = agent.propose(start, horizon=4, count=2, key=jax.random.key(2))
     followed = agent.rollout(start, proposed)
-    np.testing.assert_allclose(proposed, act(learner.policy, followed[:-1], 0.0, key=jax.random.key(3)), atol=1e-5)
+    seen = learner.model.features(followed[:-1])
+    np.testing.assert_allclose(proposed, act(learner.policy, seen, 0.0, key=jax.random.key(3)), atol=1e-5)

@@ -39,7 +39,7 @@ def train(
     Args:
         source: a Minari id, .hdf5, .npz, .csv, .parquet or one of koopax's own names.
         model: koopman, mlp, gru, transformer or dssm.
-        preset: `paper` for the published configuration of the Koopman model.
+        preset: `paper` for the Koopman model as published; learning rate and steps were not published, so are ours.
         latent_size: real width of the latent, if not the preset's.
         option: any other setting of the model, such as spectrum=paper or action_embedding=16.
         out: folder of the run; runs/MODEL-N by default.

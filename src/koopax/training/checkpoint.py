@@ -1,6 +1,5 @@
 """Training checkpoints through Orbax: atomic, without pickled code, the newest two kept."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +62,6 @@ class Checkpoints:
         if self._manager is not None:
             self._manager.close()
             self._manager = None
-
-    def clear(self) -> None:
-        """Delete every checkpoint."""
-        self.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _open(self) -> ocp.CheckpointManager:
         if self._manager is None:

@@ -118,7 +118,7 @@ class TDMPCConfig:
     """The same at the end of the schedule."""
     schedule: int = 25_000
     """Decisions over which that bound falls linearly."""
-    plan_growth: float | None = None
+    plan_growth: int | None = None
     """Decisions until a plan is one step longer, from 1 to H; None: as many as let it have H after the schedule."""
     seed_decisions: int = 2_000
     """Decisions with uniform actions before the first update; then as many updates at once."""
@@ -141,8 +141,8 @@ class TDMPCConfig:
         for name in AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if self.plan_growth is not None and self.plan_growth <= 0:
-            raise KoopaxError(f"plan_growth is {self.plan_growth}; it must be above 0.")
+        if self.plan_growth is not None and self.plan_growth < 1:
+            raise KoopaxError(f"plan_growth is {self.plan_growth}; it must be at least 1.")
         if self.elites > self.samples:
             raise KoopaxError(f"{self.elites} elites can't be chosen from {self.samples} samples; take fewer elites.")
         if self.action_repeat is not None and self.action_repeat < 1:
@@ -221,6 +221,11 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 
 
 def arm(dynamics: str, *, published: bool = False, **changes: Any) -> TDMPCConfig:
-    """The config of an arm, with these changes; with `published` sizes or those for one CPU core."""
+    """The config of an arm, with these changes; with `published` sizes or those for one CPU core.
+
+    Fewer samples have fewer elites: no more than half of them.
+    """
     settings = {**(PUBLISHED if published else {}), **ARMS.get(dynamics, ARMS["mlp"]), **changes}
+    if "samples" in changes and "elites" not in changes:
+        settings["elites"] = min(settings.get("elites", TDMPCConfig.elites), max(1, changes["samples"] // 2))
     return TDMPCConfig(dynamics=dynamics, **settings)
