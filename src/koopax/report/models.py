@@ -12,6 +12,7 @@ import numpy as np
 
 from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.data.episodes import Episodes
+from koopax.data.fingerprint import fingerprint
 from koopax.data.inspection import summarise
 from koopax.evaluation.gradients import gradient_profile
 from koopax.evaluation.spectrum import SpectrumAnalysis, analyse_spectrum, mode_importance
@@ -22,6 +23,7 @@ from koopax.report.numbers import band, number, numbers, thinned
 from koopax.report.predictions import Errors, Predictions, TestWindows, baseline_errors, choose_windows, errors, predict
 from koopax.report.runs import ModelRun, Problem
 from koopax.report.video import Rendering, panels
+from koopax.training.run import same_fingerprint
 from koopax.training.tasks import splits
 
 QUANTITIES = ("state", "state_raw", "reward", "reward_raw")
@@ -106,6 +108,9 @@ def _test_episodes(data: DataGroup, document: dict[str, Any], problems: list[Pro
     except KoopaxError as error:
         problems.append(Problem(data.name, f"The data can't be read, so nothing is predicted: {error}"))
         return None
+    if not same_fingerprint(run.document, fingerprint(episodes.train)):
+        sentence = "The data has changed since training, so its test episodes may be among those trained on."
+        problems.append(Problem(data.name, sentence))
     document["summary"] = summarise(episodes.train) | {
         "test_episodes": episodes.test.num_episodes,
         "validation_episodes": episodes.validation.num_episodes,
