@@ -133,7 +133,8 @@ def test_a_random_subset_of_steps_is_unbiased(data):
     model = linear_model(data[0])
     rng = np.random.default_rng(1)
     latents, states = (
-        jax.numpy.asarray(rng.normal(size=shape), jax.numpy.float32) for shape in ((12, 4, 8), (12, 4, 2))
+        jax.numpy.asarray(rng.normal(size=shape), jax.numpy.float32)
+        for shape in ((12, 4, model.core.latent_size), (12, 4, 2))
     )
     weight = jax.numpy.ones(12)
     full = consistency_loss(model, latents, states, weight)

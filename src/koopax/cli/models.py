@@ -24,7 +24,7 @@ def train(
     model: str = "koopman",
     preset: str | None = None,
     latent_size: int | None = None,
-    option: Annotated[tuple[tuple[str, ...], ...], UseAppendAction, arg(metavar="NAME=VALUE")] = (),
+    option: Annotated[list[tuple[str, ...]], UseAppendAction, arg(metavar="NAME=VALUE")] = [],  # noqa: B006  (only read)
     out: Path | None = None,
     resume: Path | None = None,
     seeds: int = 1,
@@ -56,7 +56,7 @@ def train(
     if resume is not None:
         settings = {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}
         others = (source, preset, latent_size, option, out, data_steps, *columns.options().values())
-        if any(value is not None and value != () for value in others) or model != "koopman" or seeds != 1:
+        if any(value not in (None, []) for value in others) or model != "koopman" or seeds != 1:
             raise KoopaxError(f"--resume reads the data and model from {str(resume)!r}: leave out other options.")
         several, folder = read_task_seeds(resume), resume
         task, seeds = several or (read_task(resume), 1)
@@ -68,8 +68,7 @@ def train(
             source=source,
             source_options=columns.options() | ({} if data_steps is None else {"steps": data_steps}),
             model=model if preset is None else f"{model}-{preset}",
-            model_options=_parse_options([pair for pairs in option for pair in pairs])
-            | ({} if latent_size is None else {"latent_size": latent_size}),
+            model_options=_parse_options(option) | ({} if latent_size is None else {"latent_size": latent_size}),
             split=SPLIT,
             train=config,
         )
