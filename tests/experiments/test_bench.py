@@ -110,7 +110,7 @@ def test_the_report_has_every_number_and_names_what_did_not_run(found, tmp_path)
     bench_report.write(found, tmp_path, command="koopax bench speed")
     text = (tmp_path / "speed.md").read_text()
     assert "| koopman | 2 | 1 | 1 |" in text
-    assert "| 50 | 2 | 3 | 4 | 5 | 6 | 2 (mlp) |" in text
+    assert "| 50 | 2 | 3 | 4 | 5 | 6 | 7 | 2 (mlp) |" in text
     assert "paper-listing at τ = 100: it needs 99.0 GiB" in text
     assert "565.43" in text
     assert "loss on every 4th step (gru)" in text

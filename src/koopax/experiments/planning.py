@@ -220,7 +220,7 @@ def _names(found: list[dict[str, Any]], label: str) -> list[str]:
 
 
 def _returns(found: list[dict[str, Any]], task: str, label: str) -> list[float]:
-    return [cell["return"] for cell in found if (cell["labels"]["task"], cell["labels"]["arm"]) == (task, label)]
+    return [float(cell["return"]) for cell in found if (cell["labels"]["task"], cell["labels"]["arm"]) == (task, label)]
 
 
 def comparable_scores(found: list[dict[str, Any]]) -> dict[str, np.ndarray]:

@@ -102,9 +102,9 @@ class Loop:
         self._check_finite()
         stopped = self._ending(stop) or "finished"
         if stopped != "interrupted":
-            if any(record.last_logged < self.step for record in self.records):
+            if any(record.last_logged < self.step for _, record in self._alive()):
                 self._log()
-            if any(record.validated_at < self.step for record in self.records):
+            if any(record.validated_at < self.step for _, record in self._alive()):
                 self._validate()
         return [
             self.failed.get(index) or record.finish(member(self.state, index), stopped)
