@@ -49,7 +49,7 @@ def leaves_of(out, config):
     return jax.tree.leaves(load_checkpoint(out, like)[0])
 
 
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", ["batch", *(pytest.param(n, marks=pytest.mark.slow) for n in NORMS if n != "batch")])
 def test_resume_equals_uninterrupted(tmp_path, norm):
     config = NORMS[norm]
     whole = train(config, tmp_path / "whole")

@@ -35,6 +35,9 @@ TINY = TDMPCConfig(
 )
 
 
+compiled_loss = eqx.filter_jit(model_loss)
+
+
 def config_for(dynamics):
     options = {
         "transformer": (("layers", 1), ("heads", 2), ("feedforward", 8)),
@@ -86,14 +89,14 @@ def sequential_losses(learner, batch, config):
     What a latent holds after the components that its core predicts is neither compared nor read.
     """
     model, policy, targets = learner.model, learner.policy, learner.targets
-    width = model.core.predicted_size
+    width, step = model.core.predicted_size, eqx.filter_jit(model.core.step)
     found, errors = [], []
     for b in range(BATCH):
         now = begin(model.core, jnp.asarray(network(model.encoder, np.asarray(batch.observations[0, b])), jnp.float32))
         terms, missed, weight_sum = np.zeros(3), 0.0, 0.0
         for t in range(config.horizon):
             latent, action = np.asarray(latent_of(now), float)[:width], np.asarray(batch.actions[t, b])
-            now = model.core.step(now, batch.actions[t, b])
+            now = step(now, batch.actions[t, b])
             if not batch.inside[t, b]:
                 continue
             reached = np.asarray(batch.observations[t + 1, b])
@@ -116,11 +119,14 @@ def sequential_losses(learner, batch, config):
     return np.mean(found, axis=0), np.array(errors)
 
 
-@pytest.mark.parametrize("dynamics", ["koopman", "mlp", "gru", "transformer", "dssm"])
+@pytest.mark.parametrize(
+    "dynamics",
+    ["koopman", "mlp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gru", "transformer", "dssm"))],
+)
 def test_model_loss_equals_its_sequential_twin(dynamics):
     config = config_for(dynamics)
     learner, batch = scattered(make_learner(config, STATE, ACTION)), random_windows(0)
-    total, found = model_loss(learner.model, learner.targets, learner.policy, batch, config, key=jax.random.key(0))
+    total, found = compiled_loss(learner.model, learner.targets, learner.policy, batch, config, key=jax.random.key(0))
     terms, errors = sequential_losses(learner, batch, config)
     names = ("consistency", "reward", "value")
     for name, expected in zip(names, terms, strict=True):
@@ -217,7 +223,7 @@ def test_many_updates_in_one_call_are_those_one_by_one_and_compile_once(learner)
     assert learn._cache_size() == 1
 
 
-@pytest.mark.parametrize("dynamics", ["koopman", "mlp", "transformer"])
+@pytest.mark.parametrize("dynamics", ["koopman", "mlp", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_planning_model_sees_what_the_losses_see(dynamics):
     config = config_for(dynamics)
     learner = scattered(make_learner(config, STATE, ACTION))

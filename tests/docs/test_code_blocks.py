@@ -11,6 +11,7 @@ import pytest
 from pages import OUTPUT, PAGES, ROOT, Reader, blocks, without_blocks
 
 from koopax.cli import main
+from koopax.models.latent import CORES
 
 COMMAND = re.compile(r"^(?:\$ )?(?:koopax|python|pip|make|mkdocs) ", re.MULTILINE)
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
@@ -27,12 +28,14 @@ def follow(name, tmp_path, data, monkeypatch, *, slow):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KOOPAX_DATA", str(data))
     monkeypatch.syspath_prepend(tmp_path)
-    reader, loaded = Reader(tmp_path, data), set(sys.modules)
+    reader, loaded, cores = Reader(tmp_path, data), set(sys.modules), dict(CORES)
     try:
         for block in blocks(ROOT / name):
             if not block.skip and (slow or not block.slow):
                 reader.follow(block)
     finally:
+        for core in set(CORES) - set(cores):  # a page registers one of its own
+            del CORES[core]
         for module in set(sys.modules) - loaded:
             if str(getattr(sys.modules[module], "__file__", None)).startswith(str(tmp_path)):
                 del sys.modules[module]

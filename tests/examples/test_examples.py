@@ -21,7 +21,14 @@ SAYS = {
 MORE = {"compare_cores": ["--cores", "koopman", "gru"]}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+# These two train and plan through most of what the others use.
+QUICK = ("own_arrays", "pendulum_mpc")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow, id=path.stem) for path in EXAMPLES],
+)
 def test_runs(path, tmp_path):
     done = subprocess.run(
         [sys.executable, str(path), "--quick", *MORE.get(path.stem, [])],

@@ -33,7 +33,7 @@ def reproduce(folder, name, data):
     )
 
 
-@pytest.mark.parametrize("name", ["latent-ablation", "gradients"])
+@pytest.mark.parametrize("name", ["latent-ablation", pytest.param("gradients", marks=pytest.mark.slow)])
 def test_smoke(folder, name):
     done = reproduce(folder, name, folder / "data")
     assert done.returncode == 0, done.stderr

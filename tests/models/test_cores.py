@@ -422,18 +422,19 @@ def dssm_twin(core, latent, actions, durations):
 def koopman_twin(core, latent, actions, durations):
     modes, past = core.modes_size // 2, core.action_history - 1
     state = latent[:modes] + 1j * latent[modes : 2 * modes]
-    line = [*latent[2 * modes :].reshape(past, ACTIONS), *actions]
+    known = 2 * modes + past * ACTIONS
+    line, context = [*latent[2 * modes : known].reshape(past, ACTIONS), *actions], latent[known:]
     decay, frequency = (np.asarray(rate) for rate in core.spectrum.rates())
     rates, step = decay + 1j * frequency, float(core.spectrum.time_step())
     matrix = np.asarray(core.input_real) + 1j * np.asarray(core.input_imag)
     first, last = core.action_encoder.layers
     latents = []
     for t, duration in enumerate(durations):
-        embedded = linear(last, np.maximum(linear(first, np.concatenate(line[t : t + past + 1])), 0.0))
+        embedded = linear(last, np.maximum(linear(first, np.concatenate([*line[t : t + past + 1], context])), 0.0))
         inputs = matrix @ (embedded[: len(embedded) // 2] + 1j * embedded[len(embedded) // 2 :])
         transition = np.exp(rates * step * duration)
         state = transition * state + np.asarray(core.spectrum.input_scale()) * (transition - 1.0) / rates * inputs
-        latents.append(np.concatenate([state.real, state.imag, *line[t + 1 : t + past + 1]]))
+        latents.append(np.concatenate([state.real, state.imag, *line[t + 1 : t + past + 1], context]))
     return np.stack(latents)
 
 

@@ -66,7 +66,9 @@ def together(data, tmp_path_factory):
     return fit_seeds(data, together=True, out=folder), folder
 
 
-@pytest.mark.parametrize("core", SIZES)
+@pytest.mark.parametrize(
+    "core", ["koopman", *(pytest.param(c, marks=pytest.mark.slow) for c in SIZES if c != "koopman")]
+)
 def test_a_seed_among_others_is_the_run_of_that_seed_alone(data, core, together):
     runs = together[0] if core == "koopman" else fit_seeds(data, core=core, together=True)
     assert [run.config.seed for run in runs] == [3, 4, 5]
@@ -113,7 +115,7 @@ def stop_at(step, seed):
     return watch
 
 
-@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("at_once", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_interrupted_run_of_several_seeds_resumes_to_the_same_parameters(data, tmp_path, together, at_once):
     stopped = fit_seeds(data, together=at_once, out=tmp_path, watch=stop_at(4, 4))
     assert [(run.step, run.stopped) for run in stopped] == (

@@ -36,7 +36,7 @@ def sac(
     from koopax.agents.sac import train as train_sac
 
     train_sac(SACConfig(env=task, seed=seed, steps=steps), out, resume=resume)
-    results().print(f"{out}: finished", highlight=False)
+    results().print(f"{out}: finished", highlight=False, soft_wrap=True)
 
 
 @train.command
@@ -116,7 +116,7 @@ def tdmpc(
     if result.interrupted:
         errors().print(f"stopped at {result.env_steps} steps; go on with --out {out} --resume", style="yellow")
         raise SystemExit(130)
-    results().print(f"{out}: finished", highlight=False)
+    results().print(f"{out}: finished", highlight=False, soft_wrap=True)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

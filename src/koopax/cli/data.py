@@ -100,7 +100,9 @@ def collect(
     )
     if episodes.metadata.extra.get("interrupted"):
         errors().print(f"stopped early: {episodes.num_steps} steps are kept", style="yellow")
-    results().print(f"{episodes.num_episodes} episodes, {episodes.num_steps} steps → {destination}", highlight=False)
+    results().print(
+        f"{episodes.num_episodes} episodes, {episodes.num_steps} steps → {destination}", highlight=False, soft_wrap=True
+    )
 
 
 @app.command

@@ -88,7 +88,8 @@ def train(
         )
         raise SystemExit(130)
     for run in runs:
-        results().print(f"{run.folder}: {run.step} steps in {run.seconds:.1f} s ({run.stopped})", highlight=False)
+        told = f"{run.folder}: {run.step} steps in {run.seconds:.1f} s ({run.stopped})"
+        results().print(told, highlight=False, soft_wrap=True)
 
 
 def evaluate(
