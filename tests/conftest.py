@@ -5,6 +5,8 @@ import shutil
 import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Most of a test's time is compilation: code that runs once need not be the fastest.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 # Workers and command lines compile much the same: what one has compiled, the others load.
 SHARED = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="koopax-tests-")
 if SHARED is not None:

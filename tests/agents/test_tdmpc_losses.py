@@ -145,11 +145,11 @@ def test_a_termination_cuts_the_target_and_a_time_limit_does_not(learner):
 
     def value(continues):
         shaped = batch._replace(continues=jnp.full_like(batch.continues, continues))
-        return model_loss(learner.model, learner.targets, learner.policy, shaped, TINY, key=jax.random.key(0))[1]
+        return compiled_loss(learner.model, learner.targets, learner.policy, shaped, TINY, key=jax.random.key(0))[1]
 
     q_errors = value(0.0).errors
     blind = learner.targets._replace(critics=jax.tree.map(jnp.zeros_like, learner.targets.critics))
-    without_targets = model_loss(learner.model, blind, learner.policy, batch, TINY, key=jax.random.key(0))[1].errors
+    without_targets = compiled_loss(learner.model, blind, learner.policy, batch, TINY, key=jax.random.key(0))[1].errors
     np.testing.assert_allclose(q_errors, without_targets, rtol=1e-5)
     assert np.all(np.abs(value(1.0).errors - q_errors) > 1e-4)
 
@@ -163,7 +163,7 @@ def test_steps_after_the_end_count_nothing(learner):
         observations=batch.observations.at[1:].add(5 * outside[..., None]),
     )
     before, after = (
-        model_loss(learner.model, learner.targets, learner.policy, one, TINY, key=jax.random.key(0))
+        compiled_loss(learner.model, learner.targets, learner.policy, one, TINY, key=jax.random.key(0))
         for one in (batch, changed)
     )
     np.testing.assert_allclose(before[0], after[0], rtol=1e-5)
@@ -198,7 +198,7 @@ def test_an_update_moves_targets_every_second_time_and_policy_by_its_own_optimis
         model=eqx.tree_at(lambda m: m.critics, learner.model, jax.tree.map(jnp.zeros_like, learner.model.critics))
     )
     value_free = dataclasses.replace(TINY, value_weight=0.0)
-    after, _, _ = update(flat, random_windows(5), value_free, key=jax.random.key(1))
+    after, _, _ = eqx.filter_jit(update)(flat, random_windows(5), value_free, key=jax.random.key(1))
     jax.tree.map(np.testing.assert_array_equal, after.policy, flat.policy)
     assert np.any(np.asarray(after.model.encoder.layers[0].weight) != np.asarray(flat.model.encoder.layers[0].weight))
 
@@ -230,13 +230,14 @@ def test_planning_model_sees_what_the_losses_see(dynamics):
     agent = AgentModel(learner.model, learner.policy, 0.0)
     observation = jax.random.normal(jax.random.key(0), (STATE,))
     actions = jax.random.uniform(jax.random.key(1), (4, 3, ACTION), minval=-1)
-    start = agent.encode(observation, horizon=6)
-    latents = agent.rollout(start, actions)
+    start = eqx.filter_jit(agent.encode)(observation, horizon=6)
+    rollout = eqx.filter_jit(agent.rollout)
+    latents = rollout(start, actions)
     encoded = jnp.broadcast_to(learner.model.encoder(observation), (3, learner.model.core.latent_size))
-    np.testing.assert_allclose(latents, learner.model.unroll(encoded, actions), atol=1e-5)
+    np.testing.assert_allclose(latents, eqx.filter_jit(learner.model.unroll)(encoded, actions), atol=1e-5)
     assert agent.reward(latents, actions).shape == (4, 3)
     # The policy's proposals are the actions that it takes along their own rollout.
-    proposed = agent.propose(start, horizon=4, count=2, key=jax.random.key(2))
-    followed = agent.rollout(start, proposed)
+    proposed = eqx.filter_jit(agent.propose)(start, horizon=4, count=2, key=jax.random.key(2))
+    followed = rollout(start, proposed)
     seen = learner.model.features(followed[:-1])
     np.testing.assert_allclose(proposed, act(learner.policy, seen, 0.0, key=jax.random.key(3)), atol=1e-5)
