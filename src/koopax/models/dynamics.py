@@ -233,6 +233,7 @@ class DynamicsModel(eqx.Module):
         decoded = self.decoder(after)
         if self.reward_head is None:
             return decoded[:-1], decoded[-1]
+        assert before is not None
         return decoded, self.reward_head(jnp.concatenate([before, action]))[0]
 
     def trainable(self) -> "DynamicsModel":

@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import equinox as eqx
 import jax
@@ -131,6 +131,7 @@ def load_reward(name: str, state_size: int, action_size: int) -> RewardFunction:
         ) from error
     if not callable(function):
         raise KoopaxError(f"the reward function {name!r} is {function!r}, which can't be called: name a function.")
+    function = cast(RewardFunction, function)
     _try_reward(name, function, state_size, action_size)
     return function
 
