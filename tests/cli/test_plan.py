@@ -79,6 +79,11 @@ def test_ctrl_c_reports_what_is_finished(folder):
         ((*PLAN, "--planner", "mpi"), "unknown planner 'mpi': did you mean 'mppi'"),
         ((*PLAN, "--reward", "rewards:downright"), "can't be imported"),
         ((*PLAN, "--planner", "lqr", "--goal", 1, 0), "--goal has 2 numbers"),
+        (
+            (*PLAN, "--planner", "lqr", "--goal", 1, 0, 0, "--samples", 8),
+            "--samples means nothing to the planner 'lqr'",
+        ),
+        ((*PLAN, "--goal", 1, 0, 0), "--goal means nothing to the planner 'icem'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(folder, refused, arguments, message):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
+from koopax._errors import KoopaxError
 from koopax.cli.output import errors, print_json, progress_bar, results
 
 
@@ -20,7 +21,7 @@ def plan(
     reencode_every: int | None = None,
     goal: tuple[float, ...] | None = None,
     state_cost: tuple[float, ...] | None = None,
-    action_cost: tuple[float, ...] = (0.01,),
+    action_cost: tuple[float, ...] | None = None,
     best: bool = False,
     environments: int | None = None,
     seed: int = 0,
@@ -40,7 +41,7 @@ def plan(
         reencode_every: decode and encode again after so many steps of a plan.
         goal: for lqr: the state to reach.
         state_cost: for lqr: weight of each component of the state's squared distance to the goal.
-        action_cost: for lqr: weight of each component of the squared action, or one for all.
+        action_cost: for lqr: weight of each component of the squared action, or one for all; 0.01 by default.
         best: the model with the lowest validation loss instead of the last one.
         environments: how many run in lock step; at most 10 by default.
         seed: of the environments and the planner.
@@ -50,6 +51,12 @@ def plan(
     from koopax.planning.control import control_trained
     from koopax.training.tasks import load_trained
 
+    cost = {"goal": goal, "state_cost": state_cost, "action_cost": action_cost}
+    search = {"samples": samples, "iterations": iterations, "reward": reward, "reencode_every": reencode_every}
+    for name, value in (search if planner == "lqr" else cost).items():
+        if value is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise KoopaxError(f"{option} means nothing to the planner {planner!r}: leave it out, or choose another.")
     model = load_trained(run, best=best)
     with progress_bar("episodes") as watch:
         result = control_trained(
@@ -60,7 +67,7 @@ def plan(
             seed=seed,
             environments=environments,
             reward=reward,
-            cost=QuadraticCost(goal, state_cost, action_cost),
+            cost=QuadraticCost(**{name: value for name, value in cost.items() if value is not None}),
             reencode_every=reencode_every,
             watch=watch,
             horizon=horizon,
