@@ -101,6 +101,27 @@ except KoopaxError as error:
     assert "pip install 'koopax[mujoco]'" in done.stdout, done.stderr
 
 
+MODULE = """
+import gymnasium
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
+
+gymnasium.register("Swing-v0", entry_point=PendulumEnv, max_episode_steps=7)
+"""
+
+
+def test_a_module_of_ones_own_registers_its_environment(tmp_path, monkeypatch):
+    (tmp_path / "swings.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    env = make("swings:Swing-v0", seed=0)
+    env.reset()
+    assert [env.step(np.zeros(1, np.float32))[3] for _ in range(7)] == [False] * 6 + [True]
+    with pytest.raises(KoopaxError, match="registers no environment 'Swing-v1'"):
+        make("swings:Swing-v1")
+    with pytest.raises(KoopaxError, match="'swigs:Swing-v0' can't be imported"):
+        make("swigs:Swing-v0")
+
+
 class Still:
     def act(self, observations, rng):
         return np.zeros((len(observations), 1), np.float32)

@@ -1,8 +1,11 @@
 """One way to make an environment, whatever library it comes from."""
 
 import difflib
+import importlib
 import importlib.util
 import logging
+import os
+import sys
 from functools import cache
 from typing import Any
 
@@ -16,8 +19,9 @@ INSTALL = "pip install 'koopax[mujoco]'"
 def make(name: str, *, seed: int | None = None, **options: Any) -> Any:
     """A `gymnasium.Env` with flat float32 observations [S] and float32 actions [A] in the env's own bounds.
 
-    The name is any Gymnasium id (`HalfCheetah-v5`), a dm_control id (`dm_control/cheetah-run-v0`), or the
-    short name of a dm_control task (`cheetah-run`). With a seed, the first `reset()` uses it.
+    The name is any Gymnasium id (`HalfCheetah-v5`), a dm_control id (`dm_control/cheetah-run-v0`), the short name of
+    a dm_control task (`cheetah-run`), or `module:Id` for an id that a module on the path or in the working directory
+    registers. With a seed, the first `reset()` uses it.
     Options go to `gymnasium.make`; `render_mode="rgb_array"` is what pixels and videos need.
     """
     gymnasium = _gymnasium(name)
@@ -62,6 +66,8 @@ def _resolve(name: str, gymnasium: Any) -> str:
     registry = gymnasium.registry
     if name in registry:
         return name
+    if ":" in name:
+        return _registered_by_module(name, registry)
     if importlib.util.find_spec("shimmy") and importlib.util.find_spec("dm_control"):
         import shimmy
 
@@ -79,6 +85,23 @@ def _resolve(name: str, gymnasium: Any) -> str:
         else "give a Gymnasium id like 'HalfCheetah-v5' or a dm_control task like 'cheetah-run'."
     )
     raise KoopaxError(f"unknown environment {name!r}: {hint}")
+
+
+def _registered_by_module(name: str, registry: Any) -> str:
+    """`module:Id` as it is, which is what Gymnasium takes, once the module has registered the id."""
+    module, _, identifier = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # whatever the user's module raises
+        raise KoopaxError(
+            f"the module of environment {name!r} can't be imported ({type(error).__name__}: {error}): "
+            "give one on the path or in this folder."
+        ) from error
+    if identifier not in registry:
+        raise KoopaxError(f"the module {module!r} registers no environment {identifier!r}: check the name after ':'.")
+    return name
 
 
 def action_bounds(env: Any) -> tuple[np.ndarray, np.ndarray]:
