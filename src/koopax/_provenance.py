@@ -42,8 +42,9 @@ def commit() -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores and operating system."""
-    return {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()}
+    """Processor, cores, those of them that this process may use, and operating system."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"processor": _processor(), "cores": os.cpu_count(), "usable_cores": usable, "system": platform.system()}
 
 
 def _processor() -> str:

@@ -17,25 +17,34 @@ app.command(train, name="train", help="Train an agent in an environment.")
 @train.command
 def sac(
     *,
-    task: str = "HalfCheetah-v5",
+    task: str | None = None,
     out: Path,
-    steps: int = 1_000_000,
-    seed: int = 0,
+    steps: int | None = None,
+    seed: int | None = None,
     resume: bool = False,
 ) -> None:
     """Soft Actor-Critic from states, with batch-normalised critics.
 
     Args:
-        task: a Gymnasium id, a dm_control id or a DMC task such as cheetah-run.
+        task: a Gymnasium id, a dm_control id or a DMC task such as cheetah-run; HalfCheetah-v5 if none is given.
         out: folder for the curve, checkpoints and policy snapshots.
-        steps: environment steps.
-        seed: of everything random.
-        resume: continue the run in `out`.
+        steps: environment steps; a million if not given.
+        seed: of everything random; 0 if none is given.
+        resume: continue the run in `out` with its own settings; only steps may change.
     """
-    from koopax.agents.sac import SACConfig
+    from koopax.agents.sac import SACConfig, read_config
     from koopax.agents.sac import train as train_sac
 
-    train_sac(SACConfig(env=task, seed=seed, steps=steps), out, resume=resume)
+    fixed = {"env": task, "seed": seed}
+    if resume:
+        recorded = read_config(out)
+        _refuse_changes(_given(fixed), recorded, out)
+    else:
+        recorded = SACConfig(**({"env": "HalfCheetah-v5"} | _given(fixed)))
+    result = train_sac(dataclasses.replace(recorded, **_given({"steps": steps})), out, resume=resume)
+    if result.interrupted:
+        errors().print(f"stopped at {result.steps} steps; go on with --out {out} --resume", style="yellow")
+        raise SystemExit(130)
     results().print(f"{out}: finished", highlight=False, soft_wrap=True)
 
 
@@ -99,13 +108,7 @@ def tdmpc(
     }
     if resume:
         recorded = read_config(out)
-        asked = _given(fixed | {"dynamics": dynamics})
-        for name, value in asked.items():
-            if value != getattr(recorded, name):
-                raise KoopaxError(
-                    f"--{name.replace('_', '-')} {value} differs from the {getattr(recorded, name)} of {str(out)!r}: "
-                    "leave it out, a resumed run keeps its settings."
-                )
+        _refuse_changes(_given(fixed | {"dynamics": dynamics}), recorded, out)
         if published:
             raise KoopaxError("--resume keeps a run's sizes: leave out --published.")
     else:
@@ -117,6 +120,16 @@ def tdmpc(
         errors().print(f"stopped at {result.env_steps} steps; go on with --out {out} --resume", style="yellow")
         raise SystemExit(130)
     results().print(f"{out}: finished", highlight=False, soft_wrap=True)
+
+
+def _refuse_changes(asked: dict[str, Any], recorded: Any, out: Path) -> None:
+    for name, value in asked.items():
+        was = getattr(recorded, name)
+        if value != was:
+            option = {"env": "task"}.get(name, name).replace("_", "-")
+            raise KoopaxError(
+                f"--{option} {value} differs from the {was} of {str(out)!r}: a resumed run keeps its own, leave it out."
+            )
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
         lines = [
             [name, *(f"{mean:g} ± {std:g}" for mean, std in published[name])] for name in names if name in published
         ]
-        note = "raw units, D4RL v2 data: ratios compare, absolute values do not"
+        note = "units not stated, D4RL v2 data: ratios compare, absolute values do not"
         sections.append(
             f"## {quantity.capitalize()} error in the paper ({note})\n\n{markdown(['dataset', *MODELS], lines)}"
         )

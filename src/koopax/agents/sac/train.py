@@ -37,6 +37,7 @@ class TrainResult(NamedTuple):
     policy: GaussianPolicy
     steps: int
     curve: list[dict[str, Any]]
+    interrupted: bool
 
 
 @dataclasses.dataclass
@@ -71,9 +72,7 @@ def train(config: SACConfig, out: Path, *, resume: bool = False) -> TrainResult:
     run = _resume(config, out) if resume else _start(config, out)
     with contextlib.closing(run.envs), StopRequest() as stop:
         _loop(run, stop)
-    if stop.requested:
-        print(f"interrupted at {run.steps} steps; resume {str(out)!r} to go on", file=sys.stderr)
-    return TrainResult(out, run.policy(), run.steps, read_curve(out))
+    return TrainResult(out, run.policy(), run.steps, read_curve(out), stop.requested)
 
 
 def _start(config: SACConfig, out: Path) -> _Run:
