@@ -33,7 +33,7 @@ def curves(found: list[dict[str, Any]]) -> Figure:
         _profile(panels[len(tasks)], scores)
     for panel in panels[panels_wanted:]:
         panel.set_visible(False)
-    panels[0].legend(frameon=False, fontsize=8)
+    panels[0].legend(frameon=False, fontsize=8, loc="lower right")
     return figure
 
 
