@@ -19,6 +19,8 @@ from koopax.data.episodes import Episodes
 from koopax.experiments.bench_clock import Watch, interleave, rounded, usable_cores
 from koopax.experiments.bench_settings import BASELINES
 from koopax.models.dynamics import DynamicsModel
+from koopax.planning.candidates import over_rows
+from koopax.planning.learned import LearnedModel
 
 CORES = ("koopman", *BASELINES)
 HORIZONS = (20, 100)
@@ -76,10 +78,9 @@ def _case(model: DynamicsModel, samples: int, horizon: int, decode: bool) -> Cal
     actions = jax.random.uniform(action_key, (horizon, samples, ACTION_SIZE), minval=-1, maxval=1)
 
     def predict(model: DynamicsModel, state: jax.Array, actions: jax.Array):
-        if decode:
-            return jax.vmap(model.rollout, in_axes=(None, 1), out_axes=1)(state, actions)
-        latent = model.encode(state)
-        return jax.vmap(model.core.rollout, in_axes=(None, 1), out_axes=1)(latent, actions)
+        seen = LearnedModel(model)  # as planners see it
+        latents = seen.rollout(seen.encode(state, horizon=horizon), actions)
+        return (over_rows(model.decoder, latents[1:]), seen.reward(latents, actions)) if decode else latents
 
     compiled = eqx.filter_jit(predict).lower(model, state, actions).compile()
 

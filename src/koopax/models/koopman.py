@@ -111,7 +111,7 @@ class KoopmanCore(LatentDynamics):
         discrete = discretise(self.spectrum, durations)
         seen, remembered = self.delays(latent, actions)
         real, imag = linear_recurrence(
-            discrete.transition, self.inputs(seen, discrete), self._modes(latent), method=self.recurrence
+            discrete.transition, self.inputs(seen, discrete), self.halves(latent), method=self.recurrence
         )
         return jnp.concatenate([real, imag, remembered], axis=-1)
 
@@ -148,7 +148,7 @@ class KoopmanCore(LatentDynamics):
         inputs = shifted.reshape(batch, steps, -1) @ self._joint_inputs(discrete, power, stride)
         real, imag = _halves(jnp.swapaxes(inputs, 0, 1))
 
-        begun = multiply((power[0][first], power[1][first]), self._modes(latents))
+        begun = multiply((power[0][first], power[1][first]), self.halves(latents))
         inputs = real.at[0].add(begun[0]), imag.at[0].add(begun[1])
         rest = jnp.zeros_like(begun[0])
         rolled = jax.vmap(partial(linear_recurrence, method=self.recurrence), in_axes=(None, 1, 0), out_axes=1)(
@@ -174,8 +174,15 @@ class KoopmanCore(LatentDynamics):
         """All but the context."""
         return self.latent_size - self.context_size
 
-    def _modes(self, latent: Array) -> Pair:
-        return _halves(latent[..., : self.modes_size])
+    def halves(self, latents: Float[Array, "*batch latent"]) -> Pair:
+        """Real and imaginary parts of the modes."""
+        return _halves(latents[..., : self.modes_size])
+
+    def input_matrix(self, discrete: Discrete) -> Float[Array, "embedding latent"]:
+        """L̄ as a real matrix that an embedded action is multiplied with from the left."""
+        gain = discrete.gain
+        columns = multiply((gain[0][:, None], gain[1][:, None]), (self.input_real, self.input_imag))
+        return _real_matrix(columns).T
 
     def _joint_inputs(self, discrete: Discrete, power: Pair, stride: int) -> Float[Array, "inputs latent"]:
         """[λ̄ⁿ⁻¹ L̄, …, λ̄ L̄, L̄] as a real matrix that is multiplied from the right."""
@@ -201,7 +208,7 @@ class KoopmanCore(LatentDynamics):
         discrete = discretise(self.spectrum, None if duration is None else jnp.asarray(duration)[None])
         seen, remembered = self.delays(latent, action[None])
         inputs = self.inputs(seen, discrete)
-        moved = multiply(discrete.transition, self._modes(latent))
+        moved = multiply(discrete.transition, self.halves(latent))
         real, imag = moved[0] + inputs[0], moved[1] + inputs[1]
         return jnp.concatenate([jnp.ravel(real), jnp.ravel(imag), jnp.ravel(remembered)])
 
@@ -211,9 +218,9 @@ class KoopmanCore(LatentDynamics):
         gain = discrete.gain
         if gain[0].ndim == 1:
             # The same gain at every step belongs in the matrix, where it costs nothing per step.
-            columns = multiply((gain[0][:, None], gain[1][:, None]), (self.input_real, self.input_imag))
-            return _apply(columns, embedded)
-        return multiply(gain, _apply((self.input_real, self.input_imag), embedded))
+            return _halves(embedded @ self.input_matrix(discrete))
+        embedded = embedded @ _real_matrix((self.input_real, self.input_imag)).T
+        return multiply(gain, _halves(embedded))
 
 
 def _halves(array: Array) -> Pair:
@@ -221,7 +228,6 @@ def _halves(array: Array) -> Pair:
     return real, imag
 
 
-def _apply(matrix: Pair, embedded: Array) -> Pair:
-    """The complex product L u as one real product with [[Re L, −Im L], [Im L, Re L]]."""
-    block = jnp.block([[matrix[0], -matrix[1]], [matrix[1], matrix[0]]])
-    return _halves(embedded @ block.T)
+def _real_matrix(matrix: Pair) -> Float[Array, "outputs inputs"]:
+    """[[Re L, −Im L], [Im L, Re L]], which multiplies real parts above imaginary ones."""
+    return jnp.block([[matrix[0], -matrix[1]], [matrix[1], matrix[0]]])

@@ -4,8 +4,9 @@ A Koopman core is linear in its latent and inputs, so what the start contributes
 
     x_k = λᵏ x_0 + Σ_{l=1}^{k} λ^{k−l} c_{l−1},     k = 0 … T.
 
-The first term is computed once per plan, the second for each candidate, all steps and candidates in one product.
-Arrays are time-major; a core that must go step by step gets all candidates of a step at once.
+The first term is computed once per plan. The second is for each candidate: all actions are encoded in one product, and
+one pass over the steps adds them up and writes every latent once, which is where the time goes. Arrays are time-major;
+a core that must go step by step gets all candidates of a step at once.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 from koopax._types import Array, Float
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
-from koopax.models.recurrence import linear_recurrence, multiply, powers
+from koopax.models.recurrence import multiply, powers
 from koopax.models.spectrum import discretise
 
 
@@ -24,8 +25,7 @@ def shared_start(core: LatentDynamics, latent: Float[Array, " latent"], horizon:
     """x_0 `[latent]`, or for a Koopman core x_0 and its free response, λᵏ x_0 for k = 0 … H, `[horizon+1, latent]`."""
     if not isinstance(core, KoopmanCore):
         return latent
-    real, imag = jnp.split(latent[: core.modes_size], 2)
-    moved = multiply(powers(discretise(core.spectrum).transition, horizon), (real, imag))
+    moved = multiply(powers(discretise(core.spectrum).transition, horizon), core.halves(latent))
     # What a latent remembers of actions is the candidates' own from the first step on.
     no_actions = jnp.zeros((horizon, core.latent_size - core.modes_size), latent.dtype)
     return jnp.concatenate([latent[None], jnp.concatenate([*moved, no_actions], axis=-1)])
@@ -41,16 +41,22 @@ def candidate_latents(
     steps, candidates, _ = actions.shape
     discrete = discretise(core.spectrum)
     seen, remembered = jax.vmap(core.delays, in_axes=(None, 1), out_axes=1)(start[0], actions)
-    flat = core.inputs(seen.reshape(steps * candidates, -1), discrete)
-    inputs = flat[0].reshape(steps, candidates, -1), flat[1].reshape(steps, candidates, -1)
-    rest = jnp.zeros_like(inputs[0][0, 0])
-    unroll = jax.vmap(
-        lambda c: linear_recurrence(discrete.transition, c, (rest, rest), method=core.recurrence),
-        in_axes=1,
-        out_axes=1,
-    )
-    driven = jnp.concatenate([*unroll(inputs), remembered], axis=-1)
-    return start[: steps + 1, None] + jnp.pad(driven, ((1, 0), (0, 0), (0, 0)))
+    inputs = core.input_matrix(discrete)
+    embedded = over_rows(core.action_encoder, seen)
+
+    def step(driven: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        action, held, free = now
+        moved = jnp.concatenate(multiply(discrete.transition, core.halves(driven)), axis=-1)
+        return moved + action @ inputs, jnp.concatenate([driven, held], axis=-1) + free
+
+    # Row k adds action k after it is written, so that x_0 is a row like the others; the last one adds nothing.
+    at_rest = jnp.zeros((candidates, core.modes_size), embedded.dtype)
+    rows = (_pad(embedded, after=1), _pad(remembered, before=1), start[: steps + 1])
+    return jax.lax.scan(step, at_rest, rows)[1]
+
+
+def _pad(array: Array, *, before: int = 0, after: int = 0) -> Array:
+    return jnp.pad(array, ((before, after), (0, 0), (0, 0)))
 
 
 def over_rows(network: Callable[[Array], Array], inputs: Float[Array, "*batch input"]) -> Float[Array, "*batch output"]:
