@@ -31,6 +31,16 @@ class MLP(eqx.Module):
         )
         self.activation = activation
 
+    def given(self, last: Float[Array, " known"]) -> "MLP":
+        """The network as a function of its first inputs alone, where the last ones are known."""
+        first, count = self.layers[0], last.shape[0]
+        if count == 0:
+            return self
+        weight, known = first.weight[:, :-count], first.weight[:, -count:]
+        return eqx.tree_at(
+            lambda net: (net.layers[0].weight, net.layers[0].bias), self, (weight, first.bias + known @ last)
+        )
+
     def __call__(self, x: Float[Array, " input"]) -> Float[Array, " output"]:
         """The network's output for one example."""
         for layer in self.layers[:-1]:

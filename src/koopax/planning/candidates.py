@@ -41,8 +41,10 @@ def candidate_latents(
     steps, candidates, _ = actions.shape
     discrete = discretise(core.spectrum)
     seen, remembered = jax.vmap(core.delays, in_axes=(None, 1), out_axes=1)(start[0], actions)
+    # The context is the same for all of them, so it enters once.
+    actions_seen, context = jnp.split(seen, [seen.shape[-1] - core.context_size], axis=-1)
+    embedded = over_rows(core.action_encoder.given(context[0, 0]), actions_seen)
     inputs = core.input_matrix(discrete)
-    embedded = over_rows(core.action_encoder, seen)
 
     def step(driven: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         action, held, free = now
