@@ -230,7 +230,15 @@ def test_demo_at_a_small_size(folder, monkeypatch):
     done = koopax("demo", *small, cwd=folder)
     assert "koopman" in done.stdout
     assert "mlp" in done.stdout
+    assert Path(done.stdout.split("open in a browser: ")[1].strip()).stat().st_size > 100_000
+
+
+@pytest.mark.slow
+def test_a_demo_that_is_finished_trains_nothing_again(folder, monkeypatch):
+    monkeypatch.setenv("KOOPAX_DATA", str(folder / "data"))
+    small = ("--steps", 4000, "--seconds", 1, "--horizon", 20)
+    koopax("demo", *small, cwd=folder)
     (finished,) = (folder / "demo").glob("*/koopman/metrics.jsonl")
     before = finished.read_text()
-    koopax("demo", *small, cwd=folder)  # finished runs are not trained again
+    koopax("demo", *small, cwd=folder)
     assert finished.read_text() == before

@@ -213,6 +213,7 @@ def measured(source):
     return json.loads(printed), source.parent / "out"
 
 
+@pytest.mark.slow
 def test_the_document_has_its_shape(measured):
     document, folder = measured
     assert document["matmul_gflops"] > 0
