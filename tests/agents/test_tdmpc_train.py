@@ -136,6 +136,7 @@ def test_killed_at_a_random_moment_the_command_line_loses_at_most_an_episode(tmp
     assert [line["decisions"] for line in resumed.lines[:4]] == [200, 400, 600, 800][: len(resumed.lines)]
 
 
+@pytest.mark.slow
 def test_true_terminations_are_stored_and_time_limits_are_not(tmp_path):
     """Hopper falls within few random steps: short episodes, most of them shorter than the window."""
     config = TDMPCConfig(

@@ -111,6 +111,7 @@ def test_the_own_data_is_tested_on_held_out_episodes_only(folder, run):
     assert "is not the data that" in other.stderr
 
 
+@pytest.mark.slow
 def test_data_that_has_changed_is_noticed(folder):
     original = (folder / "log.csv").read_text()
     (folder / "changing.csv").write_text(original)

@@ -61,7 +61,7 @@ def test_lqr_prints_a_table(folder):
 def test_ctrl_c_reports_what_is_finished(folder):
     command = [str(KOOPAX), *map(str, PLAN), "--environments", "1", "--episodes", "100000", "--json"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(20)
+    time.sleep(12)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130

@@ -21,8 +21,8 @@ SAYS = {
 MORE = {"compare_cores": ["--cores", "koopman", "gru"]}
 
 
-# These two train and plan through most of what the others use.
-QUICK = ("own_arrays", "pendulum_mpc")
+# It collects, trains and plans: most of what the others use.
+QUICK = ("pendulum_mpc",)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def sac(
         recorded = read_config(out)
         _refuse_changes(_given(fixed), recorded, out)
     else:
-        recorded = SACConfig(**({"env": "HalfCheetah-v5"} | _given(fixed)))
+        recorded = SACConfig(env=task or "HalfCheetah-v5", seed=seed or 0)
     result = train_sac(dataclasses.replace(recorded, **_given({"steps": steps})), out, resume=resume)
     if result.interrupted:
         errors().print(f"stopped at {result.steps} steps; go on with --out {out} --resume", style="yellow")

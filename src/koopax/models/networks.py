@@ -36,6 +36,7 @@ class MLP(eqx.Module):
         first, count = self.layers[0], last.shape[0]
         if count == 0:
             return self
+        assert first.bias is not None
         weight, known = first.weight[:, :-count], first.weight[:, -count:]
         return eqx.tree_at(
             lambda net: (net.layers[0].weight, net.layers[0].bias), self, (weight, first.bias + known @ last)
