@@ -47,6 +47,7 @@ def plan(
         seed: of the environments and the planner.
         json: print one JSON document.
     """
+    from koopax._provenance import provenance
     from koopax.planning.choice import QuadraticCost
     from koopax.planning.control import control_trained
     from koopax.training.tasks import load_trained
@@ -75,7 +76,7 @@ def plan(
             iterations=iterations,
         )
     if json:
-        print_json(result.to_json() | {"env": env, "planner": planner, "seed": seed})
+        print_json(result.to_json() | {"env": env, "planner": planner, "seed": seed} | provenance())
     else:
         results().print(result.table())
     if result.interrupted:
