@@ -13,10 +13,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from koopax._provenance import provenance
+from koopax._provenance import provenance, usable_cores
 from koopax.data import load
 from koopax.data.windows import WindowSampler
-from koopax.experiments.bench_clock import interleave, rounded, usable_cores
+from koopax.experiments.bench_clock import interleave, rounded
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import CORES, LatentDynamics

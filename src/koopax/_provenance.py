@@ -43,8 +43,13 @@ def commit() -> str | None:
 
 def machine() -> dict[str, Any]:
     """Processor, cores, those of them that this process may use, and operating system."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"processor": _processor(), "cores": os.cpu_count(), "usable_cores": usable, "system": platform.system()}
+    cores = {"cores": os.cpu_count(), "usable_cores": usable_cores()}
+    return {"processor": _processor(), **cores, "system": platform.system()}
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:

@@ -1,6 +1,5 @@
 """Timing that is fair on a busy machine: all cases take turns, round after round, and medians count."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -78,11 +77,6 @@ def matmul_gflops(seconds: float) -> float:
 def rate_with_spread(seconds: list[float]) -> tuple[float, list[float]]:
     """Repeats per second: the median over the rounds, and the slowest and the fastest round."""
     return 1 / statistics.median(seconds), [1 / max(seconds), 1 / min(seconds)]
-
-
-def usable_cores() -> int:
-    """The cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def rounded(document: Any, digits: int = 4) -> Any:

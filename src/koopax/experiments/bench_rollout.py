@@ -14,9 +14,9 @@ import numpy as np
 from rich.table import Table
 
 from koopax._errors import KoopaxError
-from koopax._provenance import provenance
+from koopax._provenance import provenance, usable_cores
 from koopax.data.episodes import Episodes
-from koopax.experiments.bench_clock import Watch, interleave, rounded, usable_cores
+from koopax.experiments.bench_clock import Watch, interleave, rounded
 from koopax.experiments.bench_settings import BASELINES
 from koopax.models.dynamics import DynamicsModel
 from koopax.planning.candidates import over_rows

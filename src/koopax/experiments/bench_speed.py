@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from koopax._provenance import provenance
+from koopax._provenance import provenance, usable_cores
 from koopax.data.episodes import Episodes
 from koopax.experiments.bench_arms import CompiledStep, arm_flops, build_model, load_data, loss_stride
 from koopax.experiments.bench_clock import (
@@ -25,7 +25,6 @@ from koopax.experiments.bench_clock import (
     matmul_gflops,
     rate_with_spread,
     rounded,
-    usable_cores,
 )
 from koopax.experiments.bench_memory import lacks_memory, measure_memory
 from koopax.experiments.bench_scaling import exponents, ratios
