@@ -9,7 +9,7 @@ import koopax
 
 ROOT = Path(koopax.__file__).parent
 LAYERS = [
-    {"_errors", "_plots", "_provenance", "_types"},
+    {"_errors", "_imports", "_plots", "_provenance", "_types"},
     {"envs"},
     {"data"},
     {"models"},

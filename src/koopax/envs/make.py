@@ -1,17 +1,15 @@
 """One way to make an environment, whatever library it comes from."""
 
 import difflib
-import importlib
 import importlib.util
 import logging
-import os
-import sys
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax._imports import import_here
 
 INSTALL = "pip install 'koopax[mujoco]'"
 
@@ -90,10 +88,8 @@ def _resolve(name: str, gymnasium: Any) -> str:
 def _registered_by_module(name: str, registry: Any) -> str:
     """`module:Id` as it is, which is what Gymnasium takes, once the module has registered the id."""
     module, _, identifier = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        importlib.import_module(module)
+        import_here(module)
     except Exception as error:  # whatever the user's module raises
         raise KoopaxError(
             f"the module of environment {name!r} can't be imported ({type(error).__name__}: {error}): "

@@ -4,9 +4,6 @@ A user's reward is a JAX function `reward(states, actions, next_states)` in raw 
 of all candidates, with arrays `[time, candidate, …]`, and returns `[time, candidate]`.
 """
 
-import importlib
-import os
-import sys
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
@@ -15,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from koopax._errors import KoopaxError
+from koopax._imports import import_here
 from koopax._types import Array, Float
 from koopax.models.dynamics import DynamicsModel
 from koopax.planning.candidates import candidate_latents, over_rows, shared_start
@@ -120,10 +118,8 @@ def load_reward(name: str, state_size: int, action_size: int) -> RewardFunction:
     module_name, colon, attribute = name.partition(":")
     if not colon or not module_name or not attribute:
         raise KoopaxError(f"--reward is {name!r}: write MODULE:FUNCTION, such as rewards:upright.")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        function = getattr(importlib.import_module(module_name), attribute)
+        function = getattr(import_here(module_name), attribute)
     except Exception as error:  # whatever the user's module raises
         raise KoopaxError(
             f"the reward function {name!r} can't be imported ({type(error).__name__}: {error}): "
