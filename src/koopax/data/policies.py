@@ -5,7 +5,6 @@ Nothing here needs JAX, so worker processes start fast.
 """
 
 import dataclasses
-import importlib
 import json
 import os
 import zipfile
@@ -16,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from koopax._errors import KoopaxError, unknown_name
+from koopax._imports import import_here
 from koopax.data.atomic import new_file
 
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -161,7 +161,7 @@ def resolve_policy(name: str, low: np.ndarray, high: np.ndarray) -> Policy:
 def _import_function(name: str) -> Callable:
     module_name, _, attribute = name.partition(":")
     try:
-        function = getattr(importlib.import_module(module_name), attribute)
+        function = getattr(import_here(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise KoopaxError(f"policy {name!r} can't be imported ({error}); give it as module:function.") from None
     if not callable(function):
