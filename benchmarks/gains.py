@@ -5,24 +5,25 @@ python benchmarks/gains.py      writes results/speed-gains.json and prints the t
 
 import json
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from koopax._provenance import provenance, usable_cores
 from koopax.data import load
-from koopax.data.windows import WindowSampler
+from koopax.data.episodes import Episodes
 from koopax.experiments.bench_clock import interleave, rounded
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import CORES, LatentDynamics
+from koopax.models.networks import Linear
 from koopax.models.presets import PRESETS
 from koopax.training.config import TrainConfig
-from koopax.training.state import initial_state, train_step
+from koopax.training.loop import BLOCK_SECONDS, Programs, fresh_state
 
 SOURCE, STEPS, ROUNDS = "koopax/halfcheetah/expert-v0", 100_000, 7
 DEFAULT = TrainConfig(horizon=100, batch_size=256, learning_rate=1e-3, loss_stride=10)
@@ -54,6 +55,10 @@ class Arm:
     """The model."""
     against: str = "default"
     """The arm that undoes nothing."""
+    from_the_left: bool = False
+    """Whether linear layers multiply from the left, as `equinox.nn.Linear` does."""
+    one_by_one: bool = False
+    """Whether each step is a program of its own."""
 
 
 ARMS = {
@@ -67,6 +72,16 @@ ARMS = {
         "ten steps of the recurrence as one matrix product, λ̄¹⁰ and joint inputs",
         "latents that no loss looks at are never written to memory",
         options={"core": "koopman-every-latent"},
+    ),
+    "columns": Arm(
+        "linear layers as `x @ W.T` instead of `W @ x`",
+        "under `vmap` the latter makes columns of a batch's rows, so every layer transposes its inputs and outputs",
+        from_the_left=True,
+    ),
+    "a program for each step": Arm(
+        "a second's worth of steps in one program, instead of a program for each",
+        "intermediate results stay in the same memory; else the system maps and clears it anew, page by page",
+        one_by_one=True,
     ),
     "consistency on every step": Arm(
         "consistency loss on 4 random steps instead of all",
@@ -107,24 +122,34 @@ ARMS = {
 }
 
 
-def compiled(arm: Arm, data) -> Any:
+def from_the_left(model: DynamicsModel) -> DynamicsModel:
+    """The model with equinox's own linear layers."""
+
+    def replaced(node: Any) -> Any:
+        if not isinstance(node, Linear):
+            return node
+        fan_out, fan_in = node.weight.shape
+        blank = eqx.nn.Linear(fan_in, fan_out, use_bias=node.bias is not None, key=jax.random.key(0))
+        return eqx.tree_at(lambda layer: (layer.weight, layer.bias), blank, (node.weight, node.bias))
+
+    return jax.tree.map(replaced, model, is_leaf=lambda node: isinstance(node, Linear))
+
+
+def compiled(arm: Arm, data: Episodes) -> Callable[[int], None]:
     """A function that takes so many training steps and waits for the last."""
     options = dict(PRESETS[arm.preset]) | arm.options
-    model = DynamicsModel.create(options.pop("core"), data, key=jax.random.key(0), **options)
-    fixed = WindowSampler(data, arm.config.horizon, time_major=True), jnp.full((), 0.5), jax.random.key(0)
-
-    def advance(fixed, state):
-        sampler, progress, key = fixed
-        return train_step(state, sampler, progress, arm.config, key)
-
-    state = initial_state(model, arm.config)
-    step = eqx.filter_jit(advance, donate="all-except-first").lower(fixed, state).compile()
+    key = jax.random.key(0)
+    model = DynamicsModel.create(options.pop("core"), data, key=key, **options)
+    if arm.from_the_left:
+        model = from_the_left(model)
+    programs = Programs(data, None, arm.config)
+    state = fresh_state(model, arm.config)
+    programs.compile(state, key)
 
     def run(repeats: int) -> None:
         nonlocal state
-        for _ in range(repeats):
-            state = step(fixed, state)
-        jax.block_until_ready(state.step)
+        for block in [1] * repeats if arm.one_by_one else [repeats]:
+            state = programs.advance(state, [0.5] * block, key)
 
     return run
 
@@ -132,7 +157,7 @@ def compiled(arm: Arm, data) -> Any:
 def main() -> None:
     """Measure every arm in turns and write what was found."""
     data = load(SOURCE, steps=STEPS)
-    seconds = interleave({name: compiled(arm, data) for name, arm in ARMS.items()}, rounds=ROUNDS)
+    seconds = interleave({name: compiled(arm, data) for name, arm in ARMS.items()}, rounds=ROUNDS, visit=BLOCK_SECONDS)
     median = {name: 1e3 * statistics.median(times) for name, times in seconds.items()}
     found = {
         name: {

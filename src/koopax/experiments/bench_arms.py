@@ -5,10 +5,9 @@ weight 0.001, the consistency of the latents. They differ in one thing: `paper-l
 step, as published; the others on a random subset, which is the default of `koopax train`.
 
 Settings and arms of the form `MODEL@N` can take the losses on every N-th step of a window only, from a random one on.
-The listing never does.
+The listing never does. What is timed is the program that `koopax.fit` runs.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,14 +18,15 @@ import numpy as np
 from koopax._types import PRNGKeyArray
 from koopax.data import load
 from koopax.data.episodes import Episodes
-from koopax.data.windows import WindowSampler
 from koopax.experiments.bench_settings import LISTING, SpeedSettings, parse_arm
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.flops import Flops, training_flops
 from koopax.models.paper_listing import paper_listing_model
 from koopax.models.presets import OTHER_TRAINING, TRAINING, preset
-from koopax.training.config import TrainConfig
-from koopax.training.state import TrainState, initial_state, train_step
+from koopax.training.config import TrainConfig, stride_within
+from koopax.training.fit import resolved
+from koopax.training.loop import BLOCK_STEPS, Programs, fresh_state
+from koopax.training.state import TrainState, initial_state
 
 
 def load_data(settings: SpeedSettings) -> Episodes:
@@ -48,21 +48,27 @@ def train_config(arm: str, horizon: int, settings: SpeedSettings) -> TrainConfig
     options: dict[str, Any] = {"consistency_steps": None} if name == LISTING else {}
     if settings.time_chunk is not None and name.startswith("koopman"):
         options["time_chunk"] = settings.time_chunk
-    return TrainConfig(
+    config = TrainConfig(
         horizon=horizon,
         batch_size=settings.batch_size,
         learning_rate=1e-3,
         reward_weight=float(settings.reward),
-        loss_stride=loss_stride(arm, settings),
+        loss_stride=loss_stride(arm, horizon, settings),
         **options,
     )
+    return resolved(config, name if name == LISTING else preset(name)["core"])
 
 
-def loss_stride(arm: str, settings: SpeedSettings) -> int:
-    """n, where the arm's losses are taken on every n-th step: its own, that of the settings, or its core's default."""
+def loss_stride(arm: str, horizon: int, settings: SpeedSettings) -> int:
+    """n, where the arm's losses are taken on every n-th step: its own, that of the settings, or its core's default.
+
+    The last two leave four steps of a window at least, as `koopax train` does.
+    """
     name, stride = parse_arm(arm)
-    stride = stride or (1 if name == LISTING else settings.loss_stride)
-    return stride or TRAINING.get(preset(name)["core"], OTHER_TRAINING)["loss_stride"]
+    if stride is not None or name == LISTING:
+        return stride or 1
+    own = TRAINING.get(preset(name)["core"], OTHER_TRAINING)["loss_stride"]
+    return stride_within(settings.loss_stride or own, horizon)
 
 
 def arm_flops(arm: str, model: DynamicsModel, horizon: int, settings: SpeedSettings) -> Flops:
@@ -74,29 +80,25 @@ def arm_flops(arm: str, model: DynamicsModel, horizon: int, settings: SpeedSetti
         batch_size=settings.batch_size,
         consistency_steps=config.consistency_steps if config.consistency_weight else 0,
         reward=settings.reward,
-        loss_stride=loss_stride(arm, settings),
+        loss_stride=loss_stride(arm, horizon, settings),
     )
 
 
 class CompiledStep:
-    """One training step of an arm, compiled ahead of time and without any numbers yet."""
+    """Training steps of an arm, compiled ahead of time and without any numbers yet."""
 
     def __init__(self, arm: str, horizon: int, settings: SpeedSettings, data: Episodes):
         """Trace and compile."""
         self._config = config = train_config(arm, horizon, settings)
-        self._fixed = WindowSampler(data, horizon, time_major=True), jnp.full((), 0.5), jax.random.key(0)
-
-        def advance(fixed: tuple, state: TrainState) -> TrainState:
-            sampler, progress, key = fixed
-            return train_step(state, sampler, progress, config, key)
+        self._programs = Programs(data, None, config)
+        self._key = jax.random.key(0)
 
         def first_state(key: PRNGKeyArray) -> TrainState:
             return initial_state(build_model(arm, data, key=key), config)
 
         self._shapes = eqx.filter_eval_shape(first_state, jax.random.key(0))
         # A compiler needs no values, and zeros need no program to make them.
-        compiled = eqx.filter_jit(advance, donate="all-except-first").lower(self._fixed, self.blank_state()).compile()
-        self._advance: Callable = compiled
+        compiled = self._programs.compile(self.blank_state(), self._key)
         self._memory = compiled.compiled.memory_analysis()
 
     def blank_state(self) -> TrainState:
@@ -109,14 +111,15 @@ class CompiledStep:
 
     def state(self, model: DynamicsModel) -> TrainState:
         """The state before the first step, with buffers of its own."""
-        copied = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, model)
-        return initial_state(copied, self._config)
+        return fresh_state(model, self._config)
 
     def run(self, state: TrainState, steps: int) -> TrainState:
         """The state after so many steps, when they are done; the given one is used up."""
-        for _ in range(steps):
-            state = self._advance(self._fixed, state)
-        return jax.block_until_ready(state)
+        while steps:
+            block = min(steps, BLOCK_STEPS)
+            state = self._programs.advance(state, [0.5] * block, self._key)
+            steps -= block
+        return state
 
     def planned_bytes(self) -> int:
         """What XLA plans to hold besides the arguments: intermediate results, and outputs without a donated place."""

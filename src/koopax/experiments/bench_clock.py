@@ -11,7 +11,7 @@ import jax.numpy as jnp
 Case = TypeVar("Case", bound=Hashable)
 Watch = Callable[[int, int], None]
 
-# A visit lasts at least about so long, so that short cases are repeated and the clock does not matter.
+# A visit lasts about so long, so that short cases are repeated and the clock does not matter.
 VISIT_SECONDS = 0.25
 MOST_REPEATS = 200
 # Cases slower than this leave after the first three rounds.
@@ -21,7 +21,11 @@ MATMUL_SIZE = 2048
 
 
 def interleave(
-    cases: Mapping[Case, Callable[[int], None]], *, rounds: int, watch: Watch = lambda done, total: None
+    cases: Mapping[Case, Callable[[int], None]],
+    *,
+    rounds: int,
+    visit: float = VISIT_SECONDS,
+    watch: Watch = lambda done, total: None,
 ) -> dict[Case, list[float]]:
     """Seconds per repeat of each case, one number for each round that it took part in.
 
@@ -29,6 +33,7 @@ def interleave(
         cases: by name, a function that does its work so many times and returns when it is done. What it compiles it
             has compiled before.
         rounds: visits of each case; those that take more than three seconds at a time have three.
+        visit: how long a visit lasts, in seconds; a case that takes longer is repeated once.
         watch: told how many visits are done, and of how many.
     """
     repeats, total = {}, len(cases) * (1 + rounds)
@@ -36,7 +41,7 @@ def interleave(
         seconds = _seconds(run, 1)
         if seconds <= SLOW_SECONDS:
             seconds = _seconds(run, 1)  # the first time touches new memory
-        repeats[name] = 0 if seconds > SLOW_SECONDS else min(MOST_REPEATS, max(1, round(VISIT_SECONDS / seconds)))
+        repeats[name] = 0 if seconds > SLOW_SECONDS else min(MOST_REPEATS, max(1, round(visit / seconds)))
         watch(number, total)
     found: dict[Case, list[float]] = {name: [] for name in cases}
     done = len(cases)

@@ -33,14 +33,9 @@ def summarise(found: dict[str, Any]) -> Summary:
         for line in by_model(lambda row: _number(row["steps_per_second"]))
     ]
     reward = "states and rewards" if settings["reward"] else "states alone"
-    strides = {row["model"]: row["loss_stride"] for row in found["results"]}
-    arms = {stride: [arm for arm in strides if strides[arm] == stride] for stride in sorted(set(strides.values()))}
-    loss = "; ".join(
-        f"loss on every {f'{stride}th ' if stride > 1 else ''}step ({', '.join(arms[stride])})" for stride in arms
-    )
     low, high = found["matmul"]["spread"]
     sections = [
-        f"Training steps per second, batch {settings['batch_size']}, {reward}, {loss}, {settings['source']}, "
+        f"Training steps per second, batch {settings['batch_size']}, {reward}, {_losses(found)}, {settings['source']}, "
         f"{found['cores']} cores ({found['machine']['processor']}). Median of interleaved rounds, compilation "
         f"excluded; p is that of time ∝ τᵖ over τ ≥ 50.\n\n{markdown([*head, 'p'], speed)}",
         f"## Koopman's speed over that of others\n\n{_ratio_table(found)}",
@@ -61,6 +56,25 @@ def summarise(found: dict[str, Any]) -> Summary:
     if failed:
         sections.insert(1, "Not run:\n\n" + "\n".join(failed))
     return Summary(TITLE, sections, found)
+
+
+def _losses(found: dict[str, Any]) -> str:
+    """Which arms have their losses on which steps."""
+    by_arm: dict[str, dict[int, int]] = {}
+    for row in found["results"]:
+        by_arm.setdefault(row["model"], {})[row["horizon"]] = row["loss_stride"]
+    alike: dict[str, list[str]] = {}
+    for arm, strides in by_arm.items():
+        most = max(strides.values())
+        fewer = [f"{_every(stride)} at τ = {horizon}" for horizon, stride in strides.items() if stride < most]
+        alike.setdefault(", ".join([f"loss on {_every(most)}", *fewer]), []).append(arm)
+    return "; ".join(f"{text} ({', '.join(arms)})" for text, arms in alike.items())
+
+
+def _every(stride: int) -> str:
+    if stride == 1:
+        return "every step"
+    return f"every {stride}{ {2: 'nd', 3: 'rd'}.get(stride, 'th') } step"
 
 
 def _ratio_table(found: dict[str, Any]) -> str:

@@ -7,8 +7,8 @@ from koopax.models.presets import PRESETS
 
 BASELINES = ("mlp", "gru", "transformer", "dssm")
 LISTING = "paper-listing"
-EVERY_STEP = "koopman@1"
-MODELS = ("koopman", *BASELINES, EVERY_STEP, LISTING)
+EVERY_STEP = ("koopman@1", "mlp@1")
+MODELS = ("koopman", *BASELINES, *EVERY_STEP, LISTING)
 HORIZONS = (10, 50, 100, 200, 500)
 
 
@@ -25,9 +25,9 @@ class SpeedSettings:
     rounds: int = 7
     """Interleaved rounds; slow arms leave after three."""
     loss_stride: int | None = 10
-    """Every arm's losses are taken on every so many-th step of a window, 1 for every step; 10 is what the Koopman model
-    is trained with by default, and None is each core's own in `koopax.models.presets`. The listing's are on every step
-    in any case."""
+    """Every arm's losses are taken on every so many-th step of a window, but on four steps of it at least; 1 is every
+    step, 10 what the Koopman model is trained with by default, and None each core's own in `koopax.models.presets`. The
+    listing's are on every step in any case."""
     reward: bool = False
     """Whether rewards are predicted too, by every arm."""
     time_chunk: int | None = None

@@ -32,6 +32,7 @@ from koopax.experiments.bench_settings import SpeedSettings
 from koopax.experiments.budgets import Budget
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.flops import Flops
+from koopax.training.loop import BLOCK_SECONDS
 
 # What `measure_memory` found, by arm and horizon.
 Memory: TypeAlias = dict[str, dict[int, dict[str, Any]]]
@@ -61,14 +62,16 @@ def measure(settings: SpeedSettings, *, watch: Watch = lambda done, total: None)
             watch(number, len(arms) * (2 + len(settings.horizons)))
         models = {arm: build_model(arm, data, key=jax.random.key(0)) for arm in arms}
         trainings, failures = _prepare(settings, data, models, memory)
-        seconds = interleave({MATMUL: matmul_case(), **trainings}, rounds=settings.rounds, watch=watch)
+        seconds = interleave(
+            {MATMUL: matmul_case(), **trainings}, rounds=settings.rounds, visit=BLOCK_SECONDS, watch=watch
+        )
     peak = matmul_gflops(min(seconds[MATMUL]))  # a peak is the best that was seen, also where the others were slower
     results = [
         {
             "model": arm,
             "horizon": horizon,
             "batch_size": settings.batch_size,
-            "loss_stride": loss_stride(arm, settings),
+            "loss_stride": loss_stride(arm, horizon, settings),
             "failure": failures.get((arm, horizon)),
             **_timing(seconds.get((arm, horizon)), arm_flops(arm, models[arm], horizon, settings), peak),
             **_memory_fields(memory.get(arm, {}).get(horizon, {})),

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.models.networks import Linear
 
 
 def timed_actions(
@@ -21,15 +22,15 @@ def timed_actions(
 class ActionInput(eqx.Module):
     """The part W f(a_t) + b of a layer that sees actions, for every step at once; f embeds them, or is the identity."""
 
-    embedding: eqx.nn.Linear | None
-    projection: eqx.nn.Linear
+    embedding: Linear | None
+    projection: Linear
 
     def __init__(self, action_size: int, embedding_size: int | None, output_size: int, *, key: PRNGKeyArray):
         """`embedding_size` is the width of f, a linear layer and a ReLU; None feeds the actions themselves."""
         embedding_key, projection_key = jax.random.split(key)
         features = action_size + 1
-        self.embedding = None if embedding_size is None else eqx.nn.Linear(features, embedding_size, key=embedding_key)
-        self.projection = eqx.nn.Linear(embedding_size or features, output_size, key=projection_key)
+        self.embedding = None if embedding_size is None else Linear(features, embedding_size, key=embedding_key)
+        self.projection = Linear(embedding_size or features, output_size, key=projection_key)
 
     def __call__(
         self, actions: Float[Array, "time action"], durations: Float[Array, " time"] | None = None

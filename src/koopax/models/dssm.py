@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.models.latent import Memory, SequenceDynamics
+from koopax.models.networks import Linear
 from koopax.models.recurrence import Pair, fast_length, linear_recurrence, multiply, powers
 from koopax.models.spectrum import held_exponential_mean
 
@@ -124,13 +125,13 @@ class Layer(eqx.Module):
     """A state space model, mixed over the channels and added to its input."""
 
     space: StateSpace
-    mix: eqx.nn.Linear
+    mix: Linear
     norm: eqx.nn.LayerNorm
 
     def __init__(self, channels: int, modes: int, *, key: PRNGKeyArray):
         space_key, mix_key = jax.random.split(key)
         self.space = StateSpace(channels, modes, key=space_key)
-        self.mix = eqx.nn.Linear(channels, 2 * channels, key=mix_key)
+        self.mix = Linear(channels, 2 * channels, key=mix_key)
         self.norm = eqx.nn.LayerNorm(channels)
 
     def combine(self, inputs: Float[Array, " channels"], outputs: Float[Array, " channels"]) -> Array:
@@ -141,7 +142,7 @@ class Layer(eqx.Module):
 class DSSMCore(SequenceDynamics):
     """A stack of S4D layers over the start latent and the actions; it has as many channels as the latent is wide."""
 
-    action_embedding: eqx.nn.Linear
+    action_embedding: Linear
     layers: tuple[Layer, ...]
     latent_size: int = eqx.field(static=True)
     action_size: int = eqx.field(static=True)
@@ -163,7 +164,7 @@ class DSSMCore(SequenceDynamics):
         if layers < 1:
             raise KoopaxError(f"a DSSM of {layers} layers sees nothing of the past: use 1 or more.")
         action_key, *layer_keys = jax.random.split(key, 1 + layers)
-        self.action_embedding = eqx.nn.Linear(action_size, latent_size, key=action_key)
+        self.action_embedding = Linear(action_size, latent_size, key=action_key)
         self.layers = tuple(Layer(latent_size, state_size // 2, key=layer_key) for layer_key in layer_keys)
         self.latent_size = latent_size
         self.action_size = action_size

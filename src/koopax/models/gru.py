@@ -71,7 +71,7 @@ class GRUCore(LatentDynamics):
 
     def _move(self, latent: Float[Array, " latent"], inputs: Float[Array, " 3*latent"]) -> Float[Array, " latent"]:
         input_reset, input_keep, input_candidate = jnp.split(inputs, 3)
-        reset, keep, candidate = jnp.split(self.recurrent @ latent, 3)
+        reset, keep, candidate = jnp.split(latent @ self.recurrent.T, 3)
         reset = jax.nn.sigmoid(input_reset + reset)
         keep = jax.nn.sigmoid(input_keep + keep)
         candidate = jnp.tanh(input_candidate + reset * (candidate + self.candidate_bias))

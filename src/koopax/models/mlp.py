@@ -12,14 +12,15 @@ import jax
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.models.action_inputs import ActionInput
 from koopax.models.latent import LatentDynamics
+from koopax.models.networks import Linear
 
 
 class MLPCore(LatentDynamics):
     """x_{t+1} = W₂ ReLU(W₁ [x_t, f(a_t)] + b₁) + b₂; a duration is one more feature of the action."""
 
     action_input: ActionInput
-    latent_input: eqx.nn.Linear
-    output: eqx.nn.Linear
+    latent_input: Linear
+    output: Linear
     latent_size: int = eqx.field(static=True)
     action_size: int = eqx.field(static=True)
 
@@ -44,8 +45,8 @@ class MLPCore(LatentDynamics):
         action_key, latent_key, output_key = jax.random.split(key, 3)
         # W₁ in two parts: that of the actions is applied to all steps at once, before the scan.
         self.action_input = ActionInput(action_size, action_embedding, hidden, key=action_key)
-        self.latent_input = eqx.nn.Linear(latent_size, hidden, use_bias=False, key=latent_key)
-        self.output = eqx.nn.Linear(hidden, latent_size, key=output_key)
+        self.latent_input = Linear(latent_size, hidden, use_bias=False, key=latent_key)
+        self.output = Linear(hidden, latent_size, key=output_key)
         self.latent_size = latent_size
         self.action_size = action_size
 

@@ -16,17 +16,31 @@ ACTIVATIONS: dict[str, Callable] = {
 }
 
 
+class Linear(eqx.nn.Linear):
+    """W x + b, computed from the right as x Wᵀ: the rows of a batch stay rows under `jax.vmap`, without a transpose."""
+
+    def __init__(self, in_features: int, out_features: int, *, use_bias: bool = True, key: PRNGKeyArray):
+        """Weights and biases as `equinox.nn.Linear` begins with them."""
+        super().__init__(in_features, out_features, use_bias=use_bias, key=key)
+
+    def __call__(self, x: Float[Array, " input"], *, key: PRNGKeyArray | None = None) -> Float[Array, " output"]:
+        """W x + b."""
+        del key
+        product = x @ self.weight.T
+        return product if self.bias is None else product + self.bias
+
+
 class MLP(eqx.Module):
     """Linear layers with an activation between them. (`equinox.nn.MLP` has one width for every hidden layer.)"""
 
-    layers: tuple[eqx.nn.Linear, ...]
+    layers: tuple[Linear, ...]
     activation: Callable = eqx.field(static=True)
 
     def __init__(self, sizes: Sequence[int], *, activation: Callable = jax.nn.relu, key: PRNGKeyArray):
         """`sizes` are the widths from input to output: `(17, 256, 512)` has one hidden layer of 256."""
         keys = jax.random.split(key, len(sizes) - 1)
         self.layers = tuple(
-            eqx.nn.Linear(fan_in, fan_out, key=layer_key)
+            Linear(fan_in, fan_out, key=layer_key)
             for fan_in, fan_out, layer_key in zip(sizes[:-1], sizes[1:], keys, strict=True)
         )
         self.activation = activation

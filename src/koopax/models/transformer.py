@@ -22,6 +22,7 @@ from koopax._errors import KoopaxError
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.models.action_inputs import timed_actions
 from koopax.models.latent import Memory, SequenceDynamics
+from koopax.models.networks import Linear
 
 
 class KeysAndValues(NamedTuple):
@@ -56,22 +57,22 @@ class Block(eqx.Module):
     """Attention and feed-forward layers, each normalising its input and adding to the tokens (pre-LN)."""
 
     attention_norm: eqx.nn.LayerNorm
-    attention_in: eqx.nn.Linear
-    attention_out: eqx.nn.Linear
+    attention_in: Linear
+    attention_out: Linear
     feedforward_norm: eqx.nn.LayerNorm
-    feedforward_in: eqx.nn.Linear
-    feedforward_out: eqx.nn.Linear
+    feedforward_in: Linear
+    feedforward_out: Linear
     heads: int = eqx.field(static=True)
 
     def __init__(self, width: int, heads: int, feedforward: int, *, key: PRNGKeyArray):
         """`feedforward` is the hidden width of the second layer."""
         keys = jax.random.split(key, 4)
         self.attention_norm = eqx.nn.LayerNorm(width)
-        self.attention_in = eqx.nn.Linear(width, 3 * width, key=keys[0])
-        self.attention_out = eqx.nn.Linear(width, width, key=keys[1])
+        self.attention_in = Linear(width, 3 * width, key=keys[0])
+        self.attention_out = Linear(width, width, key=keys[1])
         self.feedforward_norm = eqx.nn.LayerNorm(width)
-        self.feedforward_in = eqx.nn.Linear(width, feedforward, key=keys[2])
-        self.feedforward_out = eqx.nn.Linear(feedforward, width, key=keys[3])
+        self.feedforward_in = Linear(width, feedforward, key=keys[2])
+        self.feedforward_out = Linear(feedforward, width, key=keys[3])
         self.heads = heads
 
     def __call__(
@@ -121,7 +122,7 @@ def distance_bias(
 class TransformerCore(SequenceDynamics):
     """A decoder-only Transformer over the start latent and the actions; tokens are as wide as the latent."""
 
-    action_embedding: eqx.nn.Linear
+    action_embedding: Linear
     blocks: tuple[Block, ...]
     output_norm: eqx.nn.LayerNorm
     latent_size: int = eqx.field(static=True)
@@ -159,7 +160,7 @@ class TransformerCore(SequenceDynamics):
         if context < 1:
             raise KoopaxError(f"context {context} hides a step's own action: use 1 or more.")
         action_key, *block_keys = jax.random.split(key, 1 + layers)
-        self.action_embedding = eqx.nn.Linear(action_size + 1, latent_size, key=action_key)
+        self.action_embedding = Linear(action_size + 1, latent_size, key=action_key)
         self.blocks = tuple(Block(latent_size, heads, feedforward, key=block_key) for block_key in block_keys)
         self.output_norm = eqx.nn.LayerNorm(latent_size)
         self.latent_size = latent_size

@@ -40,6 +40,9 @@ class TrainConfig:
     time_chunk: int | None = None
     """Bounds the memory of a gradient: besides the latents, only what belongs to so many steps of the windows is kept,
     and the rest is computed again. None keeps everything."""
+    windows_together: int | None = None
+    """Windows whose gradient is computed at a time, a divisor of `batch_size`: the mean over all is the batch's, and
+    only what belongs to these takes memory. None is what is fastest for the core, see `koopax.training.pieces`."""
     consistency_weight: float = 0.001
     """Weight of the consistency loss; 0 leaves it out."""
     consistency_steps: int | None = 4
@@ -65,9 +68,22 @@ class TrainConfig:
         for name in ("horizon", "batch_size", "log_every", "validate_every", "validation_windows", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
-        for name in ("steps", "loss_stride", "time_chunk", "consistency_steps", "validation_horizon", "patience"):
+        for name in (
+            "steps",
+            "loss_stride",
+            "time_chunk",
+            "windows_together",
+            "consistency_steps",
+            "validation_horizon",
+            "patience",
+        ):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more, or None for its default.")
+        if self.windows_together is not None and self.batch_size % self.windows_together:
+            raise KoopaxError(
+                f"windows_together is {self.windows_together}, which does not divide the batch of {self.batch_size}: "
+                "use a divisor, or None for its default."
+            )
         for name in ("learning_rate", "clip"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use a positive number.")
@@ -87,3 +103,8 @@ class TrainConfig:
         """The settings recorded in a run folder."""
         known = {f.name for f in fields(cls)}
         return cls(**{name: value for name, value in document.items() if name in known})
+
+
+def stride_within(stride: int, horizon: int) -> int:
+    """`stride`, or less where fewer than four steps of a window would be left: no draw should leave out most of it."""
+    return min(stride, max(1, horizon // 4))

@@ -10,9 +10,10 @@ from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.presets import OTHER_TRAINING, TRAINING
-from koopax.training.config import TrainConfig
+from koopax.training.config import TrainConfig, stride_within
 from koopax.training.interrupt import StopRequest
 from koopax.training.loop import Loop, Programs, fresh_state
+from koopax.training.pieces import fastest_pieces
 from koopax.training.record import Keeping, Record, Watcher
 from koopax.training.run import Run
 from koopax.training.together import common_step, pays_together
@@ -144,12 +145,12 @@ def _settings(config: TrainConfig | None, settings: dict[str, Any], core: str) -
 def resolved(config: TrainConfig, core: str) -> TrainConfig:
     """The settings with what the user left open filled in for that core."""
     own = dict(TRAINING.get(core, OTHER_TRAINING))
-    # Four steps of a window at least, so that no draw of them leaves most of it out.
-    own["loss_stride"] = min(own["loss_stride"], max(1, config.horizon // 4))
+    own["loss_stride"] = stride_within(own["loss_stride"], config.horizon)
     missing = {name: value for name, value in own.items() if getattr(config, name) is None}
     if config.steps is None:
         missing["steps"] = STEPS if config.seconds is None else STEPS_WITH_TIME_LIMIT
-    return replace(config, **missing)
+    config = replace(config, **missing)
+    return config if config.windows_together else replace(config, windows_together=fastest_pieces(config, core))
 
 
 def _check(

@@ -1,7 +1,8 @@
 """The training loop of one seed, or of several at once: compile once, step, and look up from time to time."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,11 +17,13 @@ from koopax.training.config import TrainConfig
 from koopax.training.interrupt import StopRequest
 from koopax.training.record import Record
 from koopax.training.run import Run
-from koopax.training.state import TrainState, initial_state, train_step
+from koopax.training.state import TrainState, initial_state, train_steps
 from koopax.training.validation import Validation
 
-# With a time limit the loop waits for the device at least this often, so that it knows what time it is.
-CLOCK_EVERY = 10
+# Steps that are taken in one go: so many at most, and no more than take so long, so that Ctrl-C is answered soon.
+BLOCK_STEPS = 100
+BLOCK_SECONDS = 1.0
+# A time limit is kept to within this share of it.
 CLOCK_SHARE = 0.01
 
 
@@ -32,31 +35,28 @@ class Programs:
         self.sampler = WindowSampler(train, config.horizon, time_major=True)
         self.validation = None if validation is None else Validation(validation, config)
         self._config = config
-        self._step: Callable | None = None
+        self._steps: Any = None
 
-    def compile(self, state: TrainState, key: jax.Array) -> None:
-        """Compile for a state, or for a stack of states with as many keys; later calls have nothing left to do."""
-        if self._step is not None:
-            return
+    def compile(self, state: TrainState, key: jax.Array) -> Any:
+        """The compiled steps for a state, or for a stack of states with as many keys; compiled once."""
+        if self._steps is not None:
+            return self._steps
         config = self._config
 
         def advance(fixed: tuple, state: TrainState) -> TrainState:
-            sampler, progress, key = fixed
+            sampler, progress, count, key = fixed
+            return train_steps(state, sampler, progress, count, config, key)
 
-            def one(state: TrainState, key: jax.Array) -> TrainState:
-                return train_step(state, sampler, progress, config, key)
-
-            return eqx.filter_vmap(one)(state, key) if key.ndim else one(state, key)
-
-        fixed = self.sampler, jnp.zeros(()), key
-        self._step = eqx.filter_jit(advance, donate="all-except-first").lower(fixed, state).compile()
+        fixed = self.sampler, jnp.zeros(BLOCK_STEPS), jnp.zeros((), int), key
+        self._steps = eqx.filter_jit(advance, donate="all-except-first").lower(fixed, state).compile()
         if self.validation is not None:
             self.validation.compile(member(state, 0).model)
+        return self._steps
 
-    def step(self, state: TrainState, progress: jax.Array, key: jax.Array) -> TrainState:
-        """One gradient step of every seed; the given state is used up."""
-        assert self._step is not None
-        return self._step((self.sampler, progress, key), state)
+    def advance(self, state: TrainState, progress: Sequence[float], key: jax.Array) -> TrainState:
+        """One gradient step of every seed for each value of `progress`; the given state is used up."""
+        padded = jnp.asarray([*progress, *[0.0] * (BLOCK_STEPS - len(progress))])
+        return jax.block_until_ready(self._steps((self.sampler, padded, jnp.asarray(len(progress)), key), state))
 
 
 def stack(states: Sequence[TrainState]) -> TrainState:
@@ -89,6 +89,7 @@ class Loop:
         self.step = int(states[0].step)
         self.state = stack(states)
         self.seconds = max(record.seconds for record in records)
+        self.seconds_per_step = BLOCK_SECONDS  # of the first block, which is one step
         self.failed: dict[int, DivergedError] = {}
         # Away from the keys that a model with the same seed was initialised with.
         keys = [jax.random.fold_in(jax.random.key(record.config.seed), 2**31) for record in records]
@@ -113,14 +114,11 @@ class Loop:
 
     def _train(self, stop: StopRequest) -> None:
         config = self.config
-        began = time.perf_counter() - self.seconds
         while self._ending(stop) is None:
-            self.state = self.programs.step(self.state, self._progress(), self.key)
-            self.step += 1
-            looks_up = self._looks_up()
-            if looks_up:
-                jax.block_until_ready(self.state.step)
-            self._set_clock(time.perf_counter() - began)
+            count = self._block()
+            began = time.perf_counter()
+            self.state = self.programs.advance(self.state, self._progress(count), self.key)
+            self._count(count, time.perf_counter() - began)
             if self.step % config.log_every == 0:
                 self._check_finite()
                 self._log()
@@ -128,32 +126,34 @@ class Loop:
                 self._validate()
             if self.step % config.checkpoint_every == 0:
                 self._save()
-            if looks_up:
-                began = time.perf_counter() - self.seconds  # what was written and validated is not training time
-        jax.block_until_ready(self.state.step)
-        self._set_clock(time.perf_counter() - began)
 
-    def _set_clock(self, seconds: float) -> None:
-        self.seconds = seconds
+    def _count(self, steps: int, seconds: float) -> None:
+        """Steps that were taken and the time they took; what is written and validated is not training time."""
+        self.step += steps
+        self.seconds += seconds
+        self.seconds_per_step = seconds / steps
         for record in self.records:
-            record.seconds = seconds
+            record.seconds = self.seconds
 
-    def _looks_up(self) -> bool:
-        """Whether the loop waits for the device after this step: to log, validate, save, or read the clock."""
+    def _block(self) -> int:
+        """How many steps to take before looking up: to log, validate, save or end, or just to see what time it is."""
         config, step = self.config, self.step
-        if any(step % every == 0 for every in (config.log_every, config.validate_every, config.checkpoint_every)):
-            return True
-        if config.seconds is None:
-            return False
-        return step % min(CLOCK_EVERY, max(1, int(CLOCK_SHARE * config.seconds * step / max(self.seconds, 1e-9)))) == 0
+        assert config.steps is not None  # resolved
+        wait = BLOCK_SECONDS if config.seconds is None else min(BLOCK_SECONDS, CLOCK_SHARE * config.seconds)
+        due = [every - step % every for every in (config.log_every, config.validate_every, config.checkpoint_every)]
+        return min(BLOCK_STEPS, max(1, int(wait / self.seconds_per_step)), config.steps - step, *due)
 
-    def _progress(self) -> jax.Array:
-        """Between 0 and 1: the learning rate's clock. With a time limit it is whatever will end first."""
-        assert self.config.steps is not None  # resolved
-        done = (self.step + 1) / (self.config.steps + 1)
-        if self.config.seconds is not None:
-            done = max(done, self.seconds / self.config.seconds)
-        return jnp.asarray(min(done, 1.0), jnp.float32)
+    def _progress(self, count: int) -> list[float]:
+        """Of the next steps, from 0 to 1: the learning rate's clock. With a time limit it is what will end first."""
+        config = self.config
+        assert config.steps is not None  # resolved
+        progress = []
+        for ahead in range(count):
+            done = (self.step + ahead + 1) / (config.steps + 1)
+            if config.seconds is not None:
+                done = max(done, (self.seconds + ahead * self.seconds_per_step) / config.seconds)
+            progress.append(min(done, 1.0))
+        return progress
 
     def _ending(self, stop: StopRequest) -> str | None:
         config = self.config

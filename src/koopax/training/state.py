@@ -1,16 +1,19 @@
 """TrainState: all that a training run carries from step to step, and the step itself."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from koopax._types import Array, Float, Int, PRNGKeyArray
-from koopax.data.windows import WindowSampler
+from koopax._types import Array, Float, Int, Key, PRNGKeyArray
+from koopax.data.windows import Windows, WindowSampler
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.spectrum import Spectrum
 from koopax.training.config import TrainConfig
 from koopax.training.losses import loss_terms, total_loss, weights
+from koopax.training.pieces import mean_over_pieces
 
 
 class TrainState(eqx.Module):
@@ -71,11 +74,12 @@ def train_step(
     windows = sampler.sample(window_key, config.batch_size)
     parameters, rest = eqx.partition(state.model, state.model.trainable())
 
-    def loss(parameters):
+    def loss(parameters, windows: Windows):
         terms = loss_terms(eqx.combine(parameters, rest), windows, config, key=subset_key)
         return total_loss(terms, config), terms
 
-    (value, terms), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
+    differentiate = partial(jax.value_and_grad(loss, has_aux=True), parameters)
+    (value, terms), gradients = mean_over_pieces(differentiate, windows, config.windows_together or config.batch_size)
     updates, optimiser_state = optimiser(config).update(gradients, state.optimiser, parameters)
     rate = learning_rate(progress, config)
     updates = jax.tree.map(lambda update: -rate * update, updates)
@@ -91,6 +95,31 @@ def train_step(
         sums={name: total + metrics[name] for name, total in state.sums.items()},
         first_bad_step=jnp.where(bad_now, state.step, state.first_bad_step),
     )
+
+
+def train_steps(
+    state: TrainState,
+    sampler: WindowSampler,
+    progress: Float[Array, " most"],
+    count: Int[Array, ""],
+    config: TrainConfig,
+    key: PRNGKeyArray | Key[Array, " seeds"],
+) -> TrainState:
+    """`count` gradient steps, at most as many as there are values of `progress`; stacked states take stacked keys.
+
+    One program for many steps keeps its intermediate results in the same memory, where one program for each would take
+    it from the system, which clears it page by page, and give it back.
+    """
+    arrays, rest = eqx.partition(state, eqx.is_array)
+
+    def body(index: Array, arrays: TrainState) -> TrainState:
+        def one(state: TrainState, key: PRNGKeyArray) -> TrainState:
+            return train_step(state, sampler, progress[index], config, key)
+
+        now = eqx.combine(arrays, rest)
+        return eqx.filter(eqx.filter_vmap(one)(now, key) if key.ndim else one(now, key), eqx.is_array)
+
+    return eqx.combine(jax.lax.fori_loop(0, count, body, arrays), rest)
 
 
 def _scale_spectrum(updates, factor: float):

@@ -1,0 +1,86 @@
+"""How training is cut up changes what it costs and nothing else: steps into programs, batches into pieces."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import koopax
+from koopax import DynamicsModel, Episodes, KoopaxError
+from koopax.training import loop
+from koopax.training.config import TrainConfig
+from koopax.training.fit import resolved
+from koopax.training.loop import Programs, fresh_state
+from koopax.training.pieces import ROWS, fastest_pieces
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["regular", "irregular"])
+def episodes(request):
+    rng = np.random.default_rng(0)
+    states = [rng.normal(size=(31, 3)) for _ in range(4)]
+    actions, rewards = rng.normal(size=(4, 30, 2)), rng.normal(size=(4, 30))
+    durations = list(rng.uniform(0.5, 2, size=(4, 30))) if request.param else None
+    return Episodes.from_arrays(states, list(actions), list(rewards), durations=durations)
+
+
+def small(core, episodes):
+    return DynamicsModel.create(core, episodes, latent_size=8, encoder_hidden=(8,), key=jax.random.key(0))
+
+
+def parameters(model):
+    return jax.tree.leaves(eqx.filter(model, model.trainable()))
+
+
+@pytest.mark.parametrize("core", ["koopman", "gru"])
+def test_steps_in_one_program_are_steps_one_by_one(core, episodes, monkeypatch):
+    settings = {"horizon": 6, "batch_size": 4, "steps": 11, "log_every": 4, "validate_every": 100}
+    taken = []
+    advance = Programs.advance
+    monkeypatch.setattr(Programs, "advance", lambda *args: taken.append(len(args[2])) or advance(*args))
+    together = koopax.fit(small(core, episodes), episodes, **settings)
+    assert taken == [1, 3, 4, 3]  # the first shows how long a step takes; after that, until the next line of metrics
+    taken.clear()
+    monkeypatch.setattr(loop, "BLOCK_SECONDS", 1e-9)
+    alone = koopax.fit(small(core, episodes), episodes, **settings)
+    assert taken == [1] * 11
+    for left, right in zip(*(parameters(run.model) for run in (together, alone)), strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert [line["loss"] for line in together.metrics] == [line["loss"] for line in alone.metrics]
+
+
+@pytest.mark.parametrize("core", ["koopman", "gru"])
+@pytest.mark.parametrize("stride", [1, 3])
+def test_pieces_of_a_batch_have_its_gradient(core, stride, episodes):
+    def step(together):
+        config = TrainConfig(horizon=7, batch_size=6, loss_stride=stride, learning_rate=1e-2, windows_together=together)
+        config = resolved(config, core)
+        programs, key = Programs(episodes, None, config), jax.random.key(1)
+        state = fresh_state(small(core, episodes), config)
+        programs.compile(state, key)
+        return programs.advance(state, [0.5, 0.5], key)
+
+    whole = step(6)
+    for size in (1, 2, 3):
+        found = step(size)
+        for name, value in whole.sums.items():
+            assert float(found.sums[name]) == pytest.approx(float(value), rel=1e-4), name
+        for left, right in zip(*(jax.tree.leaves(s.optimiser) for s in (found, whole)), strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-6)
+
+
+@given(batch=st.integers(1, 600), horizon=st.integers(1, 1000), stride=st.integers(1, 50))
+def test_pieces_divide_the_batch_and_are_neither_too_large_nor_tiny(batch, horizon, stride):
+    config = TrainConfig(horizon=horizon, batch_size=batch, loss_stride=stride)
+    size = fastest_pieces(config, "koopman")
+    most = max(1, ROWS["koopman"] * stride // horizon)
+    assert batch % size == 0
+    assert size == batch or size <= most
+    assert 4 * size >= min(most, batch)
+    assert fastest_pieces(config, "gru") == batch
+
+
+def test_pieces_that_do_not_divide_the_batch_are_refused():
+    with pytest.raises(KoopaxError, match="windows_together is 5, which does not divide the batch of 16"):
+        TrainConfig(batch_size=16, windows_together=5)
