@@ -23,6 +23,7 @@ from koopax.models.latent import CORES, LatentDynamics
 from koopax.models.networks import Linear
 from koopax.models.presets import PRESETS
 from koopax.training.config import TrainConfig
+from koopax.training.fit import resolved
 from koopax.training.loop import BLOCK_SECONDS, Programs, fresh_state
 
 SOURCE, STEPS, ROUNDS = "koopax/halfcheetah/expert-v0", 100_000, 7
@@ -83,6 +84,12 @@ ARMS = {
         "intermediate results stay in the same memory; else the system maps and clears it anew, page by page",
         one_by_one=True,
     ),
+    "whole batches": Arm(
+        "16 windows at a time instead of 256, where losses are on every step",
+        "their decoded steps stay in the cache; the gradient is the mean over all of them",
+        replace(EVERY_STEP, windows_together=EVERY_STEP.batch_size),
+        against="loss on every step",
+    ),
     "consistency on every step": Arm(
         "consistency loss on 4 random steps instead of all",
         "each step of it encodes a true state, which costs as much as decoding one",
@@ -142,8 +149,9 @@ def compiled(arm: Arm, data: Episodes) -> Callable[[int], None]:
     model = DynamicsModel.create(options.pop("core"), data, key=key, **options)
     if arm.from_the_left:
         model = from_the_left(model)
-    programs = Programs(data, None, arm.config)
-    state = fresh_state(model, arm.config)
+    config = resolved(arm.config, "koopman")
+    programs = Programs(data, None, config)
+    state = fresh_state(model, config)
     programs.compile(state, key)
 
     def run(repeats: int) -> None:
