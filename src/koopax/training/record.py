@@ -19,7 +19,7 @@ from koopax.training.run import Run, check_recorded, write_config, write_outcome
 from koopax.training.state import TrainState
 
 # What may change when a run is resumed; anything else would make it another run.
-CHANGEABLE = ("steps", "seconds", "patience", "checkpoint_every")
+CHANGEABLE = ("steps", "seconds", "patience", "checkpoint_every", "windows_together")
 
 Watcher = Callable[[dict[str, Any]], None]
 
