@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from koopax._plots import SKY, VERMILION, tidy
 from koopax.data.atomic import new_file
-from koopax.experiments.bench_settings import LISTING
+from koopax.experiments.bench_settings import LISTING, parse_arm
 from koopax.experiments.figures import STYLES
 from koopax.experiments.paper import TRAINING_SPEED
 from koopax.experiments.summaries import Summary, markdown
@@ -100,7 +100,8 @@ def figure(found: dict[str, Any]) -> Figure:
         rows = [row for row in found["results"] if row["model"] == model and row["steps_per_second"]]
         if not rows:
             continue
-        colour, line, marker = LISTING_STYLE if model == LISTING else STYLES.get(model, OTHER_STYLE)
+        name, stride = parse_arm(model)
+        colour, line, marker = LISTING_STYLE if name == LISTING else STYLES.get(name, OTHER_STYLE)
         rates = [row["steps_per_second"] for row in rows]
         below = [row["steps_per_second"] - row["spread"][0] for row in rows]
         above = [row["spread"][1] - row["steps_per_second"] for row in rows]
@@ -111,6 +112,8 @@ def figure(found: dict[str, Any]) -> Figure:
             color=colour,
             linestyle=line,
             marker=marker,
+            markerfacecolor=colour if stride is None else "white",
+            linewidth=1.5 if stride is None else 0.8,
             capsize=2,
             label=model,
         )

@@ -66,7 +66,7 @@ BUDGETS = {
         speed_batch_size=4,
         speed_rounds=3,
     ),
-    "cpu": Budget(200_000, 30.0, 200, 16, 100, 2_000, 3, 1, speed_rounds=3),
+    "cpu": Budget(200_000, 30.0, 200, 16, 100, 2_000, 3, 1, speed_rounds=5),
     "paper": Budget(
         1_000_000,
         7_200.0,
