@@ -12,14 +12,14 @@ from pathlib import Path
 import equinox as eqx
 import h5py
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import koopax
 from koopax._provenance import provenance
 from koopax.data.windows import WindowSampler
 from koopax.training.config import TrainConfig
-from koopax.training.state import initial_state, train_step
+from koopax.training.fit import resolved
+from koopax.training.loop import Programs, fresh_state
 
 STEPS, STATE, ACTION = 1_000_000, 17, 6
 BATCH, HORIZON = 256, 100
@@ -59,11 +59,12 @@ def main() -> None:
     draw = eqx.filter_jit(lambda sampler, key: sampler.sample(key, BATCH))
     sample = median_seconds(lambda: jax.block_until_ready(draw(sampler, jax.random.key(0))), 20)
 
-    config = TrainConfig(horizon=HORIZON, batch_size=BATCH, learning_rate=1e-3)
+    config = resolved(TrainConfig(horizon=HORIZON, batch_size=BATCH), "koopman")
     model = koopax.DynamicsModel.create("koopman", data, key=jax.random.key(0))
-    state = initial_state(model, config)
-    step = eqx.filter_jit(lambda sampler, state, key: train_step(state, sampler, jnp.float32(0.5), config, key))
-    train = median_seconds(lambda: jax.block_until_ready(step(sampler, state, jax.random.key(0))), 5)
+    programs, key = Programs(data, None, config), jax.random.key(0)
+    programs.compile(fresh_state(model, config), key)
+    states = iter([fresh_state(model, config) for _ in range(6)])
+    train = median_seconds(lambda: programs.advance(next(states), [0.5] * 10, key), 5) / 10
 
     found = {
         "command": "python benchmarks/data_speed.py",

@@ -23,7 +23,6 @@ from koopax.models.latent import CORES, LatentDynamics
 from koopax.models.networks import Linear
 from koopax.models.presets import PRESETS
 from koopax.training.config import TrainConfig
-from koopax.training.fit import resolved
 from koopax.training.loop import BLOCK_SECONDS, Programs, fresh_state
 
 SOURCE, STEPS, ROUNDS = "koopax/halfcheetah/expert-v0", 100_000, 7
@@ -98,7 +97,7 @@ ARMS = {
     ),
     "associative scan": Arm(
         "a sequential scan over steps instead of an associative one",
-        "two cores gain nothing from log₂ τ passes over all latents; one pass stays in cache",
+        "two cores gain nothing from log₂ τ passes; where latents fit into the cache, little is lost either",
         EVERY_STEP,
         {"recurrence": "associative"},
         against="loss on every step",
@@ -149,9 +148,8 @@ def compiled(arm: Arm, data: Episodes) -> Callable[[int], None]:
     model = DynamicsModel.create(options.pop("core"), data, key=key, **options)
     if arm.from_the_left:
         model = from_the_left(model)
-    config = resolved(arm.config, "koopman")
-    programs = Programs(data, None, config)
-    state = fresh_state(model, config)
+    programs = Programs(data, None, arm.config)
+    state = fresh_state(model, arm.config)
     programs.compile(state, key)
 
     def run(repeats: int) -> None:

@@ -1,5 +1,7 @@
 """How training is cut up changes what it costs and nothing else: steps into programs, batches into pieces."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -9,20 +11,24 @@ from hypothesis import strategies as st
 
 import koopax
 from koopax import DynamicsModel, Episodes, KoopaxError
+from koopax.data import load, save
 from koopax.training import loop
 from koopax.training.config import TrainConfig
-from koopax.training.fit import resolved
 from koopax.training.loop import Programs, fresh_state
-from koopax.training.pieces import ROWS, fastest_pieces
+from koopax.training.pieces import STEPS, fastest_pieces
+
+
+def noise(*, irregular=False):
+    rng = np.random.default_rng(0)
+    states = [rng.normal(size=(31, 3)) for _ in range(4)]
+    actions, rewards = rng.normal(size=(4, 30, 2)), rng.normal(size=(4, 30))
+    durations = list(rng.uniform(0.5, 2, size=(4, 30))) if irregular else None
+    return Episodes.from_arrays(states, list(actions), list(rewards), durations=durations)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["regular", "irregular"])
 def episodes(request):
-    rng = np.random.default_rng(0)
-    states = [rng.normal(size=(31, 3)) for _ in range(4)]
-    actions, rewards = rng.normal(size=(4, 30, 2)), rng.normal(size=(4, 30))
-    durations = list(rng.uniform(0.5, 2, size=(4, 30))) if request.param else None
-    return Episodes.from_arrays(states, list(actions), list(rewards), durations=durations)
+    return noise(irregular=request.param)
 
 
 def small(core, episodes):
@@ -39,6 +45,7 @@ def test_steps_in_one_program_are_steps_one_by_one(core, episodes, monkeypatch):
     taken = []
     advance = Programs.advance
     monkeypatch.setattr(Programs, "advance", lambda *args: taken.append(len(args[2])) or advance(*args))
+    monkeypatch.setattr(loop, "BLOCK_SECONDS", 1e9)  # taken for the time of the first step, too
     together = koopax.fit(small(core, episodes), episodes, **settings)
     assert taken == [1, 3, 4, 3]  # the first shows how long a step takes; after that, until the next line of metrics
     taken.clear()
@@ -50,12 +57,51 @@ def test_steps_in_one_program_are_steps_one_by_one(core, episodes, monkeypatch):
     assert [line["loss"] for line in together.metrics] == [line["loss"] for line in alone.metrics]
 
 
-@pytest.mark.parametrize("core", ["koopman", "gru"])
+def test_a_time_limit_is_kept_and_leads_the_learning_rate(monkeypatch):
+    """On a clock of our own, on which a step takes a second, and one in ten takes two."""
+    episodes = noise()
+    now, seen = [0.0], []
+
+    def advance(self, state, progress, key):
+        for _ in progress:
+            now[0] += 2.0 if len(seen) % 10 == 0 else 1.0
+            seen.append(progress[0])
+        return state
+
+    monkeypatch.setattr(Programs, "advance", advance)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
+    run = koopax.fit(small("gru", episodes), episodes, horizon=6, batch_size=4, seconds=110.0)
+    assert run.seconds == 110.0
+    assert len(seen) == 100
+    # Steps take nearly as long as the loop may look away, so it reads the clock after each.
+    assert seen == sorted(seen)
+    assert seen[0] == pytest.approx(0.0, abs=1e-6)
+    assert seen[-1] == pytest.approx(109 / 110)
+
+
+def test_what_is_in_float32_stays_so_where_float64_is_allowed():
+    episodes = noise()
+    model = small("koopman", episodes)
+    with jax.enable_x64(True):
+        run = koopax.fit(model, episodes, horizon=6, batch_size=4, steps=3)
+    assert {leaf.dtype for leaf in parameters(run.model)} == {np.dtype(np.float32)}
+
+
+def test_data_outside_of_memory_is_read_inside_the_program(tmp_path):
+    episodes = noise()
+    on_disk = load(save(episodes, tmp_path / "set.episodes"), memory_map=True)
+    assert on_disk.is_memory_mapped
+    settings = {"horizon": 6, "batch_size": 4, "steps": 5}
+    runs = [koopax.fit(small("koopman", episodes), data, **settings) for data in (episodes, on_disk)]
+    for left, right in zip(*(parameters(run.model) for run in runs), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("core", ["koopman", "transformer"])
 @pytest.mark.parametrize("stride", [1, 3])
 def test_pieces_of_a_batch_have_its_gradient(core, stride, episodes):
     def step(together):
         config = TrainConfig(horizon=7, batch_size=6, loss_stride=stride, learning_rate=1e-2, windows_together=together)
-        config = resolved(config, core)
         programs, key = Programs(episodes, None, config), jax.random.key(1)
         state = fresh_state(small(core, episodes), config)
         programs.compile(state, key)
@@ -74,11 +120,13 @@ def test_pieces_of_a_batch_have_its_gradient(core, stride, episodes):
 def test_pieces_divide_the_batch_and_are_neither_too_large_nor_tiny(batch, horizon, stride):
     config = TrainConfig(horizon=horizon, batch_size=batch, loss_stride=stride)
     size = fastest_pieces(config, "koopman")
-    most = max(1, ROWS["koopman"] * stride // horizon)
+    most = max(1, STEPS["koopman"] * stride // horizon)
     assert batch % size == 0
     assert size == batch or size <= most
     assert 4 * size >= min(most, batch)
     assert fastest_pieces(config, "gru") == batch
+    # All steps of a window pass through the others, wherever the losses look.
+    assert fastest_pieces(config, "transformer") == fastest_pieces(replace(config, loss_stride=1), "koopman")
 
 
 def test_pieces_that_do_not_divide_the_batch_are_refused():

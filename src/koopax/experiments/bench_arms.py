@@ -1,8 +1,9 @@
-"""The arms of the speed comparison: which model, which loss, and one compiled training step of it.
+"""The arms of the speed comparison: which model, which loss, and its compiled training steps.
 
 Every arm is trained for state prediction with the same loss: the squared error of every state of the window and, with
-weight 0.001, the consistency of the latents. They differ in one thing: `paper-listing` takes the consistency on every
-step, as published; the others on a random subset, which is the default of `koopax train`.
+weight 0.001, the consistency of the latents. They differ in two things: `paper-listing` takes the consistency on every
+step, as published, the others on a random subset, which is the default of `koopax train`; and batches are cut into
+pieces where `koopax.training.pieces` does so.
 
 Settings and arms of the form `MODEL@N` can take the losses on every N-th step of a window only, from a random one on.
 The listing never does. What is timed is the program that `koopax.fit` runs.
@@ -24,8 +25,7 @@ from koopax.models.flops import Flops, training_flops
 from koopax.models.paper_listing import paper_listing_model
 from koopax.models.presets import OTHER_TRAINING, TRAINING, preset
 from koopax.training.config import TrainConfig, stride_within
-from koopax.training.fit import resolved
-from koopax.training.loop import BLOCK_STEPS, Programs, fresh_state
+from koopax.training.loop import Programs, fresh_state
 from koopax.training.state import TrainState, initial_state
 
 
@@ -45,10 +45,11 @@ def build_model(arm: str, data: Episodes, *, key: PRNGKeyArray) -> DynamicsModel
 def train_config(arm: str, horizon: int, settings: SpeedSettings) -> TrainConfig:
     """How the arm is trained: koopax's defaults, except for what the settings say."""
     name, _ = parse_arm(arm)
-    options: dict[str, Any] = {"consistency_steps": None} if name == LISTING else {}
+    published = {"consistency_steps": None, "windows_together": settings.batch_size}
+    options: dict[str, Any] = published if name == LISTING else {}
     if settings.time_chunk is not None and name.startswith("koopman"):
         options["time_chunk"] = settings.time_chunk
-    config = TrainConfig(
+    return TrainConfig(
         horizon=horizon,
         batch_size=settings.batch_size,
         learning_rate=1e-3,
@@ -56,13 +57,12 @@ def train_config(arm: str, horizon: int, settings: SpeedSettings) -> TrainConfig
         loss_stride=loss_stride(arm, horizon, settings),
         **options,
     )
-    return resolved(config, name if name == LISTING else preset(name)["core"])
 
 
 def loss_stride(arm: str, horizon: int, settings: SpeedSettings) -> int:
     """n, where the arm's losses are taken on every n-th step: its own, that of the settings, or its core's default.
 
-    The last two leave four steps of a window at least, as `koopax train` does.
+    The last two leave four steps of a window at least, as `koopax train` does where it is given no stride.
     """
     name, stride = parse_arm(arm)
     if stride is not None or name == LISTING:
@@ -115,11 +115,7 @@ class CompiledStep:
 
     def run(self, state: TrainState, steps: int) -> TrainState:
         """The state after so many steps, when they are done; the given one is used up."""
-        while steps:
-            block = min(steps, BLOCK_STEPS)
-            state = self._programs.advance(state, [0.5] * block, self._key)
-            steps -= block
-        return state
+        return self._programs.advance(state, [0.5] * steps, self._key)
 
     def planned_bytes(self) -> int:
         """What XLA plans to hold besides the arguments: intermediate results, and outputs without a donated place."""

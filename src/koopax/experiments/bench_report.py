@@ -72,9 +72,7 @@ def _losses(found: dict[str, Any]) -> str:
 
 
 def _every(stride: int) -> str:
-    if stride == 1:
-        return "every step"
-    return f"every {stride}{ {2: 'nd', 3: 'rd'}.get(stride, 'th') } step"
+    return "every step" if stride == 1 else f"one step in {stride}"
 
 
 def _ratio_table(found: dict[str, Any]) -> str:

@@ -122,7 +122,6 @@ def _made_of(cell: Cell) -> dict[str, Any]:
     """All that decides a cell's numbers, as JSON has it."""
     model = preset(cell.task.model) | dict(cell.task.model_options)
     train = asdict(resolved(cell.task.train, model["core"]))
-    del train["windows_together"]  # it decides what a step costs, not what it learns
     return json.loads(json.dumps(asdict(cell.task) | {"model_options": model, "train": train}, default=dict))
 
 

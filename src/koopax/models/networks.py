@@ -16,16 +16,19 @@ ACTIVATIONS: dict[str, Callable] = {
 }
 
 
-class Linear(eqx.nn.Linear):
-    """W x + b, computed from the right as x Wᵀ: the rows of a batch stay rows under `jax.vmap`, without a transpose."""
+class Linear(eqx.Module):
+    """W x + b as x Wᵀ + b: under `jax.vmap` rows stay rows, where `equinox.nn.Linear` transposes in and out."""
 
-    def __init__(self, in_features: int, out_features: int, *, use_bias: bool = True, key: PRNGKeyArray):
-        """Weights and biases as `equinox.nn.Linear` begins with them."""
-        super().__init__(in_features, out_features, use_bias=use_bias, key=key)
+    weight: Float[Array, "output input"]
+    bias: Float[Array, " output"] | None
 
-    def __call__(self, x: Float[Array, " input"], *, key: PRNGKeyArray | None = None) -> Float[Array, " output"]:
-        """W x + b."""
-        del key
+    def __init__(self, fan_in: int, fan_out: int, *, use_bias: bool = True, key: PRNGKeyArray):
+        """Begin with the values of `equinox.nn.Linear`."""
+        begin = eqx.nn.Linear(fan_in, fan_out, use_bias=use_bias, key=key)
+        self.weight, self.bias = begin.weight, begin.bias
+
+    def __call__(self, x: Float[Array, " input"]) -> Float[Array, " output"]:
+        """The layer's output for one example."""
         product = x @ self.weight.T
         return product if self.bias is None else product + self.bias
 

@@ -13,7 +13,6 @@ from koopax.models.presets import OTHER_TRAINING, TRAINING
 from koopax.training.config import TrainConfig, stride_within
 from koopax.training.interrupt import StopRequest
 from koopax.training.loop import Loop, Programs, fresh_state
-from koopax.training.pieces import fastest_pieces
 from koopax.training.record import Keeping, Record, Watcher
 from koopax.training.run import Run
 from koopax.training.together import common_step, pays_together
@@ -149,8 +148,7 @@ def resolved(config: TrainConfig, core: str) -> TrainConfig:
     missing = {name: value for name, value in own.items() if getattr(config, name) is None}
     if config.steps is None:
         missing["steps"] = STEPS if config.seconds is None else STEPS_WITH_TIME_LIMIT
-    config = replace(config, **missing)
-    return config if config.windows_together else replace(config, windows_together=fastest_pieces(config, core))
+    return replace(config, **missing)
 
 
 def _check(

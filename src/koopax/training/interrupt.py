@@ -1,4 +1,4 @@
-"""Ctrl-C as a request to stop at the next step, so that nothing is lost."""
+"""Ctrl-C as a request to stop after the steps that are under way, so that nothing is lost."""
 
 import signal
 import threading
@@ -6,7 +6,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """A context in which the first SIGINT or SIGTERM sets `requested`; a second SIGINT interrupts at once.
+    """A context in which the first SIGINT or SIGTERM sets `requested`; a second SIGINT interrupts.
 
     Outside the main thread signals are left alone.
     """

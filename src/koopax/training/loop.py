@@ -23,12 +23,12 @@ from koopax.training.validation import Validation
 # Steps that are taken in one go: so many at most, and no more than take so long, so that Ctrl-C is answered soon.
 BLOCK_STEPS = 100
 BLOCK_SECONDS = 1.0
-# A time limit is kept to within this share of it.
+# With a time limit, no more than should take this share of it.
 CLOCK_SHARE = 0.01
 
 
 class Programs:
-    """What the seeds of a training share: the data on the device, and the compiled step and validation."""
+    """What the seeds of a training share: the data on the device, and the compiled steps and validation."""
 
     def __init__(self, train: Episodes, validation: Episodes | None, config: TrainConfig):
         """Nothing is compiled yet."""
@@ -47,16 +47,25 @@ class Programs:
             sampler, progress, count, key = fixed
             return train_steps(state, sampler, progress, count, config, key)
 
-        fixed = self.sampler, jnp.zeros(BLOCK_STEPS), jnp.zeros((), int), key
+        fixed = self.sampler, *_block([]), key
         self._steps = eqx.filter_jit(advance, donate="all-except-first").lower(fixed, state).compile()
         if self.validation is not None:
             self.validation.compile(member(state, 0).model)
         return self._steps
 
     def advance(self, state: TrainState, progress: Sequence[float], key: jax.Array) -> TrainState:
-        """One gradient step of every seed for each value of `progress`; the given state is used up."""
-        padded = jnp.asarray([*progress, *[0.0] * (BLOCK_STEPS - len(progress))])
-        return jax.block_until_ready(self._steps((self.sampler, padded, jnp.asarray(len(progress)), key), state))
+        """One gradient step of every seed for each value of `progress`, when it is done; the given state is used up."""
+        assert self._steps is not None, "compile first"
+        for begin in range(0, len(progress), BLOCK_STEPS):
+            block = _block(progress[begin : begin + BLOCK_STEPS])
+            state = jax.block_until_ready(self._steps((self.sampler, *block, key), state))
+        return state
+
+
+def _block(progress: Sequence[float]) -> tuple[jax.Array, jax.Array]:
+    """The progress of some steps in an array that has the same size for any number of them, and that number."""
+    padded = [*progress, *[0.0] * (BLOCK_STEPS - len(progress))]
+    return jnp.asarray(padded, jnp.float32), jnp.asarray(len(progress), jnp.int32)
 
 
 def stack(states: Sequence[TrainState]) -> TrainState:
@@ -89,7 +98,7 @@ class Loop:
         self.step = int(states[0].step)
         self.state = stack(states)
         self.seconds = max(record.seconds for record in records)
-        self.seconds_per_step = BLOCK_SECONDS  # of the first block, which is one step
+        self.seconds_per_step = BLOCK_SECONDS  # not known yet: makes the first block one step
         self.failed: dict[int, DivergedError] = {}
         # Away from the keys that a model with the same seed was initialised with.
         keys = [jax.random.fold_in(jax.random.key(record.config.seed), 2**31) for record in records]

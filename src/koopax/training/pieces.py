@@ -1,19 +1,26 @@
 """A batch's gradient in pieces: the mean over some windows at a time, whose intermediate results fit into the cache.
 
-The Koopman model decodes all chosen steps of all windows in a few large products. Once their inputs no longer fit into
-the processor's cache, each product waits for memory. The cores that go step by step gain nothing: their products are
-small already. Training steps of 256 windows on two cores, with 32 MiB of shared cache:
+The Koopman model decodes all chosen steps of all windows in a few large products, and a Transformer or a DSSM computes
+all steps of all windows at once. Where that no longer fits into the processor's cache, each operation waits for memory.
+MLP and GRU go step by step: their products are small already, and smaller ones are slower. Milliseconds of a training
+step of 256 windows, states alone, on two cores with 32 MiB of shared cache:
 
-| core    | horizon | loss on every | windows at a time | decoded rows | ms for 256 windows |
-|---------|---------|---------------|-------------------|--------------|--------------------|
-| koopman | 100     | 10th step     | 256, 128, 64      | 2560 … 640   | 69, 70, 72         |
-| koopman | 200     | 10th step     | 256, 64           | 5120, 1280   | 160, 126           |
-| koopman | 500     | 10th step     | 256, 64, 32       | 12800 … 1600 | 368, 316, 322      |
-| koopman | 100     | step          | 256, 64, 32, 16   | 25600 … 1600 | 515, 508, 469, 398 |
-| mlp     | 200     | 10th step     | 256, 128, 64      | 5120 … 1280  | 708, 711, 802      |
-| gru     | 200     | 10th step     | 256, 64           | 5120, 1280   | 897, 961           |
+| core        | horizon | loss on       | windows at a time | ms                     |
+|-------------|---------|---------------|-------------------|------------------------|
+| koopman     | 100     | 1 step in 10  | 256, 128, 64      | 69, 70, 72             |
+| koopman     | 200     | 1 step in 10  | 256, 64           | 160, 126               |
+| koopman     | 500     | 1 step in 10  | 256, 64, 32       | 368, 316, 322          |
+| koopman     | 100     | every step    | 256, 64, 32, 16   | 515, 508, 469, 398     |
+| transformer | 100     | 1 step in 10  | 256, 64, 16, 4    | 1472, 1216, 1215, 1273 |
+| transformer | 10      | 1 step in 2   | 256, 64           | 149, 114               |
+| dssm        | 100     | 1 step in 10  | 256, 64, 16, 4    | 1094, 1025, 1080, 1804 |
+| mlp         | 200     | 1 step in 10  | 256, 128, 64      | 708, 711, 802          |
+| mlp         | 100     | every step    | 256, 64, 32       | 432, 470, 531          |
+| gru         | 200     | 1 step in 10  | 256, 64           | 897, 961               |
+| gru         | 100     | every step    | 256, 64           | 469, 507               |
 
-Medians of single runs, one after another.
+Medians of three; those of the Koopman model at stride 10, of MLP and GRU at 200 steps and of the Koopman model on every
+step come from runs with smaller batches, one after another, the others from interleaved ones.
 """
 
 from collections.abc import Callable
@@ -25,16 +32,16 @@ from koopax._types import Array, PyTree
 from koopax.data.windows import Windows
 from koopax.training.config import TrainConfig
 
-# Decoded rows at a time, by core; the others take a batch as a whole.
-ROWS = {"koopman": 1600}
+# Steps of windows at a time, by core: the decoded ones of the Koopman core, all of the others'.
+STEPS = {"koopman": 1600, "transformer": 1600, "dssm": 6400}
 
 
 def fastest_pieces(config: TrainConfig, core: str) -> int:
-    """Windows at a time that divide the batch, for settings whose `loss_stride` is known."""
-    if core not in ROWS or jax.default_backend() != "cpu":
+    """How many windows at a time, a divisor of the batch; all of them with the other cores and on accelerators."""
+    if core not in STEPS or jax.default_backend() != "cpu":
         return config.batch_size
-    assert config.loss_stride is not None
-    most = max(1, ROWS[core] * config.loss_stride // config.horizon)
+    stride = config.loss_stride or 1 if core == "koopman" else 1
+    most = max(1, STEPS[core] * stride // config.horizon)
     divisor = max(count for count in range(1, min(most, config.batch_size) + 1) if config.batch_size % count == 0)
     # An awkward number of windows has small divisors only, and small pieces are slow.
     return divisor if 4 * divisor >= min(most, config.batch_size) else config.batch_size

@@ -13,7 +13,7 @@ from koopax.models.dynamics import DynamicsModel
 from koopax.models.spectrum import Spectrum
 from koopax.training.config import TrainConfig
 from koopax.training.losses import loss_terms, total_loss, weights
-from koopax.training.pieces import mean_over_pieces
+from koopax.training.pieces import fastest_pieces, mean_over_pieces
 
 
 class TrainState(eqx.Module):
@@ -79,7 +79,8 @@ def train_step(
         return total_loss(terms, config), terms
 
     differentiate = partial(jax.value_and_grad(loss, has_aux=True), parameters)
-    (value, terms), gradients = mean_over_pieces(differentiate, windows, config.windows_together or config.batch_size)
+    together = config.windows_together or fastest_pieces(config, state.model.config.core)
+    (value, terms), gradients = mean_over_pieces(differentiate, windows, together)
     updates, optimiser_state = optimiser(config).update(gradients, state.optimiser, parameters)
     rate = learning_rate(progress, config)
     updates = jax.tree.map(lambda update: -rate * update, updates)
@@ -116,8 +117,8 @@ def train_steps(
         def one(state: TrainState, key: PRNGKeyArray) -> TrainState:
             return train_step(state, sampler, progress[index], config, key)
 
-        now = eqx.combine(arrays, rest)
-        return eqx.filter(eqx.filter_vmap(one)(now, key) if key.ndim else one(now, key), eqx.is_array)
+        step = eqx.filter_vmap(one) if key.ndim else one
+        return eqx.filter(step(eqx.combine(arrays, rest), key), eqx.is_array)
 
     return eqx.combine(jax.lax.fori_loop(0, count, body, arrays), rest)
 

@@ -18,9 +18,10 @@ time one after another over time together, the median of five interleaved pairs 
 | mlp     | 100     | 16                 | 0.58 (0.52 to 0.79)    |
 | gru     | 100     | 16                 | 0.90 (0.74 to 0.92)    |
 
-The Koopman model's loss was taken on 16 random steps of a window at 4 and 16 windows of 100 steps, else on all. Not
-measured: losses on every `loss_stride`-th step, smaller models, for which the same bounds on the batch are assumed, and
-the other cores and accelerators, whose seeds are trained one after another. Either way seeds compile once.
+Measured when each step was a program of its own. The Koopman model's loss was taken on 16 random steps of a window at 4
+and 16 windows of 100 steps, else on all. Not measured: losses on every `loss_stride`-th step, smaller models, for which
+the same bounds on the batch are assumed, and the other cores and accelerators, whose seeds are trained one after
+another. Either way seeds compile once.
 """
 
 from collections.abc import Sequence
