@@ -2,8 +2,12 @@
 
 import os
 import shutil
+import signal
 import tempfile
 
+# In the background a shell has Ctrl-C ignored, and programs hand that on to those they start: tests press it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of a test's time is compilation: code that runs once need not be the fastest.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")

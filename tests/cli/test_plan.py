@@ -63,7 +63,10 @@ def test_ctrl_c_reports_what_is_finished(folder):
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(12)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    try:
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "Traceback" not in err
     if out:
