@@ -47,7 +47,7 @@ class Programs:
             sampler, progress, count, key = fixed
             return train_steps(state, sampler, progress, count, config, key)
 
-        fixed = self.sampler, *_block([]), key
+        fixed = self.sampler, *_padded([]), key
         self._steps = eqx.filter_jit(advance, donate="all-except-first").lower(fixed, state).compile()
         if self.validation is not None:
             self.validation.compile(member(state, 0).model)
@@ -57,12 +57,12 @@ class Programs:
         """One gradient step of every seed for each value of `progress`, when it is done; the given state is used up."""
         assert self._steps is not None, "compile first"
         for begin in range(0, len(progress), BLOCK_STEPS):
-            block = _block(progress[begin : begin + BLOCK_STEPS])
+            block = _padded(progress[begin : begin + BLOCK_STEPS])
             state = jax.block_until_ready(self._steps((self.sampler, *block, key), state))
         return state
 
 
-def _block(progress: Sequence[float]) -> tuple[jax.Array, jax.Array]:
+def _padded(progress: Sequence[float]) -> tuple[jax.Array, jax.Array]:
     """The progress of some steps in an array that has the same size for any number of them, and that number."""
     padded = [*progress, *[0.0] * (BLOCK_STEPS - len(progress))]
     return jnp.asarray(padded, jnp.float32), jnp.asarray(len(progress), jnp.int32)
