@@ -8,7 +8,7 @@ import argparse
 import jax
 
 import koopax
-from koopax.data import collect
+from koopax.collection import collect
 
 # Sizes that give each core about the same number of parameters.
 CORES = {

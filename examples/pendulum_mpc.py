@@ -8,7 +8,7 @@ import argparse
 import jax
 
 import koopax
-from koopax.data import collect
+from koopax.collection import collect
 from koopax.planning.control import control_trained
 
 ENVIRONMENT = "Pendulum-v1"

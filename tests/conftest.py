@@ -38,6 +38,14 @@ def unchecked_shapes():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture
+def own_folders(tmp_path_factory, monkeypatch):
+    """Datasets and the working folder are the test's own: nothing of the user's is touched or left in the checkout."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("minari")))
+    monkeypatch.setenv("KOOPAX_DATA", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.chdir(tmp_path_factory.mktemp("work"))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forget_compilations():
     """A process may map only so many pieces of compiled code, and the whole suite makes more than that."""

@@ -9,13 +9,16 @@ import koopax
 
 ROOT = Path(koopax.__file__).parent
 LAYERS = [
-    {"_errors", "_imports", "_plots", "_provenance", "_types"},
-    {"envs"},
-    {"data"},
+    {"_errors", "_types"},
+    {"_atomic", "_cache", "_imports", "_interrupt", "_plots", "_provenance"},
+    {"data", "envs"},
+    {"collection"},
     {"models"},
+    {"evaluation"},
     {"training"},
-    {"evaluation", "planning"},
+    {"planning"},
     {"agents"},
+    {"bench"},
     {"experiments", "report"},
     {"cli"},
 ]

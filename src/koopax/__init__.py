@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from koopax._errors import KoopaxError, KoopaxWarning
-    from koopax.data import Episodes, load
+    from koopax.collection.loading import load
+    from koopax.data import Episodes
     from koopax.evaluation.gradients import gradient_profile
     from koopax.evaluation.prediction import prediction_error
     from koopax.evaluation.spectrum import analyse_spectrum
@@ -27,7 +28,7 @@ _HOMES = {
     "fit": "koopax.training.fit",
     "fit_seeds": "koopax.training.fit",
     "gradient_profile": "koopax.evaluation.gradients",
-    "load": "koopax.data",
+    "load": "koopax.collection.loading",
     "load_model": "koopax.models.files",
     "prediction_error": "koopax.evaluation.prediction",
 }

@@ -8,7 +8,7 @@ import pytest
 from koopax._errors import KoopaxError
 from koopax.agents.sac import SACConfig, train
 from koopax.agents.sac.experts import export_experts
-from koopax.data.policies import load_policy
+from koopax.collection.policies import load_policy
 from koopax.envs import episode_returns
 
 CONFIG = SACConfig(

@@ -8,7 +8,7 @@ import pytest
 from koopax.agents.sac.losses import actor_loss, critic_loss, td_target, temperature_loss
 from koopax.agents.sac.networks import Actor, make_critics, sample_action
 from koopax.agents.sac.replay import Transitions
-from koopax.data.policies import LOG_STD_RANGE
+from koopax.collection.policies import LOG_STD_RANGE
 
 STATE, ACTION, BATCH, HIDDEN = 5, 2, 7, (8, 6)
 

@@ -17,7 +17,7 @@ from koopax.agents.sac import SACConfig, read_config, read_curve, train
 from koopax.agents.sac.agent import make_state, remember_and_learn
 from koopax.agents.sac.checkpoint import load_checkpoint
 from koopax.agents.sac.networks import sample_action
-from koopax.data.policies import load_policy
+from koopax.collection.policies import load_policy
 from koopax.envs import LockStep
 
 TINY = SACConfig(

@@ -5,11 +5,8 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _own_folders(tmp_path_factory, monkeypatch):
-    """No test touches the user's datasets or writes into the checkout."""
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("minari")))
-    monkeypatch.setenv("KOOPAX_DATA", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.chdir(tmp_path_factory.mktemp("work"))
+def _own_folders(own_folders):
+    """For every test here."""
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_unknown_sources():
         ("nowhere.npz", "there is no file or folder 'nowhere.npz'"),
         ("./nowhere", "there is no file or folder"),
         ("no such thing", "neither a file nor a dataset's name"),
-        ("koopax/hopper/expart-v0", "did you mean 'koopax/hopper/expert-v0'"),
+        ("koopax/hopper/expert-v0", "collected, not read: use koopax.load"),
     ):
         with pytest.raises(KoopaxError, match=message):
             load(name)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from episode_samples import DESTINATIONS, assert_equal, files_under, random_episodes, write_hdf5, write_table
 
-from koopax.data import Episodes, convert, load, save
+from koopax.collection import convert
+from koopax.data import Episodes, load, save
 
 NAMED = {
     "state_names": ("x", "angle", "speed"),

@@ -12,7 +12,8 @@ import pytest
 from filelock import FileLock
 from run_samples import HORIZON, sac_run, train, untrained
 
-from koopax.data import Episodes, collect, save
+from koopax.collection import collect
+from koopax.data import Episodes, save
 from koopax.report.build import write_report
 from koopax.report.models import Effort
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import tyro
 
+from koopax.bench.settings import SpeedSettings
 from koopax.cli.output import errors, print_json, progress_bar, results
-from koopax.experiments.bench_settings import SpeedSettings
 
 app = tyro.extras.SubcommandApp()
 
@@ -19,7 +19,7 @@ def recurrence(*, rounds: int = 5, json: bool = False, write: bool = False) -> N
         json: print one JSON document.
         write: keep the result in the package, where `recurrence="auto"` reads it.
     """
-    from koopax.experiments.bench_recurrence import keep, measure, table
+    from koopax.bench.recurrence import keep, measure, table
 
     with progress_bar("measuring") as watch:
         found = measure(rounds=rounds, watch=watch)
@@ -45,18 +45,18 @@ def speed(
         out: a folder for speed.json, speed.md and speed.png, such as results/speed.
         settings: what is measured.
     """
-    from koopax.experiments import bench_report
-    from koopax.experiments.bench_speed import measure
+    from koopax.bench.speed import measure
+    from koopax.experiments import speed as table_3
 
     with progress_bar("measuring") as watch:
         found = measure(settings, watch=watch)
     if out is not None:
-        bench_report.write(found, out, command="koopax bench speed")
+        table_3.write(found, out, command="koopax bench speed")
         errors().print(f"written to {out}", highlight=False)
     if json:
         print_json(found)
     else:
-        summary = bench_report.summarise(found)
+        summary = table_3.summarise(found)
         results().print("\n\n".join(summary.sections), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -82,7 +82,7 @@ def rollout(
         rounds: interleaved rounds; the median counts.
         out: a JSON file to write, such as results/rollout.json.
     """
-    from koopax.experiments.bench_rollout import measure, table
+    from koopax.bench.rollout import measure, table
     from koopax.training.run import write_json
 
     with progress_bar("measuring") as watch:
@@ -120,7 +120,7 @@ def plan(
         rounds: interleaved rounds; the median counts.
         out: a JSON file to write, such as results/planning/speed.json.
     """
-    from koopax.experiments.bench_plan import measure, table
+    from koopax.bench.plan import measure, table
     from koopax.training.run import write_json
 
     with progress_bar("measuring") as watch:

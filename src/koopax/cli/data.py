@@ -21,7 +21,7 @@ def list_(*, json: bool = False) -> None:
     """
     from rich.table import Table
 
-    from koopax.data import list_datasets
+    from koopax.collection import list_datasets
 
     datasets = list_datasets()
     if json:
@@ -57,7 +57,7 @@ def make(
         from_scratch: for full-replay sets: record a SAC training run instead of a ladder of shipped policies.
         force: make it again although it is there.
     """
-    from koopax.data import make_dataset
+    from koopax.collection import make_dataset
 
     record = None
     if from_scratch:
@@ -92,7 +92,7 @@ def collect(
         out: an .npz, .parquet or .csv file, a Minari id or folder; by default a Minari id made from env and policy.
         overwrite: replace what is at `out`.
     """
-    from koopax.data import collect as collect_episodes
+    from koopax.collection import collect as collect_episodes
 
     destination = out or f"koopax-collected/{_slug(env)}/{_slug(policy)}-v0"
     episodes = collect_episodes(
@@ -121,7 +121,8 @@ def inspect(
         plot: save a figure of a few trajectories there.
         columns: for CSV and Parquet tables.
     """
-    from koopax.data import load, plot_trajectories, summarise, summary_table
+    from koopax.collection import load
+    from koopax.data import plot_trajectories, summarise, summary_table
 
     episodes = load(source, check=False, **columns.options())
     summary = summarise(episodes)
@@ -150,7 +151,7 @@ def convert(
         overwrite: replace what is there.
         columns: for CSV and Parquet tables.
     """
-    from koopax.data import convert as convert_source
+    from koopax.collection import convert as convert_source
 
     path = convert_source(source, destination, overwrite=overwrite, **columns.options())
     results().print(str(path), soft_wrap=True, highlight=False)

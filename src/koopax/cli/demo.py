@@ -18,9 +18,9 @@ def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0
         seconds: training time of each model.
         horizon: steps to predict.
     """
-    from koopax.data import make_dataset
+    from koopax.cli.tables import error_table
+    from koopax.collection import make_dataset
     from koopax.evaluation.prediction import prediction_error
-    from koopax.evaluation.tables import error_table
     from koopax.training.tasks import TrainTask, run_task, splits
 
     console = errors()

@@ -117,8 +117,8 @@ def evaluate(
         json: print one JSON document.
         columns: for CSV and Parquet tables.
     """
+    from koopax.cli.tables import error_table
     from koopax.evaluation.prediction import prediction_error
-    from koopax.evaluation.tables import error_table
     from koopax.training.tasks import model_and_test_episodes
 
     model, episodes = model_and_test_episodes(run, source, best=best, **columns.options())
@@ -141,8 +141,8 @@ def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 2
         rows: modes in the table.
         json: print one JSON document.
     """
+    from koopax.cli.tables import spectrum_table
     from koopax.evaluation.spectrum import analyse_spectrum
-    from koopax.evaluation.tables import spectrum_table
     from koopax.training.tasks import load_trained, model_and_test_episodes
 
     model, episodes = load_trained(run), None

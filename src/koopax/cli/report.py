@@ -82,9 +82,9 @@ def aggregate(
         seed: of the bootstrap.
         json: print one JSON document.
     """
+    from koopax.cli.tables import aggregate_table
     from koopax.report.aggregates import describe, gather
     from koopax.report.runs import read_runs
-    from koopax.report.tables import aggregate_table
 
     found = read_runs(runs)
     _tell(found.problems)

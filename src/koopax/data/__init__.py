@@ -1,4 +1,4 @@
-"""Episodes, windows and normalisation; sources, writers, collection and dataset recipes.
+"""Episodes, windows and normalisation; readers and writers of logs. Nothing here needs an environment.
 
 Names are imported when first used, so that `import koopax.data` costs nothing.
 """
@@ -7,13 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from koopax.data.collection import collect
     from koopax.data.episodes import Episode, Episodes
     from koopax.data.inspection import plot_trajectories, summarise, summary_table
-    from koopax.data.loading import convert, load, save
+    from koopax.data.loading import load, save
     from koopax.data.metadata import Metadata
     from koopax.data.normalisation import Normaliser
-    from koopax.data.recipes import list_datasets, make_dataset
     from koopax.data.windows import FixedWindows, Windows, WindowSampler, fixed_windows, valid_starts
 
 _MODULES = {
@@ -24,12 +22,8 @@ _MODULES = {
     "Normaliser": "normalisation",
     "WindowSampler": "windows",
     "Windows": "windows",
-    "collect": "collection",
-    "convert": "loading",
     "fixed_windows": "windows",
-    "list_datasets": "recipes",
     "load": "loading",
-    "make_dataset": "recipes",
     "plot_trajectories": "inspection",
     "save": "loading",
     "summarise": "inspection",
@@ -45,12 +39,8 @@ __all__ = [
     "Normaliser",
     "WindowSampler",
     "Windows",
-    "collect",
-    "convert",
     "fixed_windows",
-    "list_datasets",
     "load",
-    "make_dataset",
     "plot_trajectories",
     "save",
     "summarise",

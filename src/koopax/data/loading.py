@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from koopax._atomic import new_file, new_folder
+from koopax._cache import cache_folder
 from koopax._errors import KoopaxError, unknown_name
-from koopax.data.atomic import new_file, new_folder
-from koopax.data.cache import cache_folder
 from koopax.data.episodes import Episodes
 
 
@@ -51,25 +51,18 @@ def _format_of_suffix(path: Path) -> str | None:
 def load(
     source: "str | os.PathLike[str] | Episodes", *, check: bool = True, memory_map: bool | None = None, **options: Any
 ) -> Episodes:
-    """Episodes from a Minari id or folder, a D4RL `.hdf5`, an `.npz`, a `.csv` or `.parquet` table, or our own names.
+    """Episodes from a Minari id or folder, a D4RL `.hdf5`, an `.npz`, a `.csv` or `.parquet` table, or our own folders.
 
     Args:
-        source: a path, a Minari id (`mujoco/halfcheetah/expert-v0`; downloaded by Minari if it is not there), or one of
-            koopax's names (`koopax/halfcheetah/expert-v0`; collected on the spot if it is not there).
+        source: a path, or a Minari id (`mujoco/halfcheetah/expert-v0`; downloaded by Minari if it is not there).
         check: raise on NaN and infinite values.
         memory_map: keep the rows on disk; by default if the source is larger than a quarter of the memory.
-        options: of the format: columns of a table (see `koopax.data.sources.table.read`), `steps` and `seed` of our own
-            names (see `koopax.data.recipes.find_or_make_dataset`).
+        options: of the format: columns of a table (see `koopax.data.sources.table.read`).
     """
     if isinstance(source, Episodes):
         return source
     name = os.fspath(source)
-    if name.startswith("koopax/") and not Path(name).exists():
-        from koopax.data.recipes import find_or_make_dataset
-
-        path, kind, options = find_or_make_dataset(name, **options), "folder", {}
-    else:
-        path, kind = _recognise(name)
+    path, kind = _recognise(name)
     if memory_map is None:
         memory_map = _size(path) > _memory() / 4
     module = _module(kind)
@@ -104,6 +97,8 @@ def _recognise(name: str) -> tuple[Path, str]:
         raise unknown_name("file type", path.suffix or path.name, [s for f in FORMATS.values() for s in f.suffixes])
     if kind is not None or name.startswith((".", "/", "~")):
         raise KoopaxError(f"there is no file or folder {name!r}: check the path.")
+    if name.startswith("koopax/"):
+        raise KoopaxError(f"{name!r} is collected, not read: use koopax.load, or `koopax data make {name}`.")
     if minari.is_id(name):
         return path, "minari"
     raise KoopaxError(
@@ -192,16 +187,3 @@ def resolve_destination(destination: str | os.PathLike[str], *, overwrite: bool 
     if path.exists() and not overwrite:
         raise KoopaxError(f"{str(path)!r} already exists: choose another destination, or allow overwriting it.")
     return path, kind, identifier
-
-
-def convert(
-    source: str | os.PathLike[str],
-    destination: str | os.PathLike[str],
-    *,
-    overwrite: bool = False,
-    check: bool = True,
-    **options: Any,
-) -> Path:
-    """Read `source` (with the options of `load`) and write it to `destination`; return where it went."""
-    resolve_destination(destination, overwrite=overwrite)
-    return save(load(source, check=check, **options), destination, overwrite=overwrite)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax._provenance import provenance
-from koopax.data import load
+from koopax.collection import load
 from koopax.data.windows import fixed_windows
 from koopax.evaluation.gradients import gradient_profile
 from koopax.experiments.budgets import Budget

@@ -8,18 +8,17 @@ from typing import Any
 
 import jax
 
+from koopax._atomic import new_file
 from koopax._errors import unknown_name
-from koopax.data.atomic import new_file
 from koopax.experiments import (
     ablations,
-    bench_report,
-    bench_speed,
     figures,
     gradients,
     planning,
     planning_figures,
     prediction,
     search,
+    speed,
 )
 from koopax.experiments.budgets import Budget, budget
 from koopax.experiments.grid import Cell, Testing, run_grid
@@ -56,7 +55,7 @@ class Measurement:
 
 MEASUREMENTS = {
     "gradients": Measurement(gradients.measure, gradients.summarise, figures.gradients),
-    "speed": Measurement(bench_speed.measure_budget, bench_report.summarise, bench_report.figure),
+    "speed": Measurement(speed.measure, speed.summarise, speed.figure),
 }
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from koopax._atomic import new_file
 from koopax._provenance import provenance
-from koopax.data.atomic import new_file
 from koopax.training.run import write_json
 
 # Two-sided 95 % quantiles of Student's t for 1 … 9 degrees of freedom; few seeds need them.

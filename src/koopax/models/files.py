@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from koopax._atomic import new_file
 from koopax._errors import KoopaxError
-from koopax.data.atomic import new_file
 from koopax.data.normalisation import Normaliser
 from koopax.models.dynamics import DynamicsModel, ModelConfig
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from koopax import _provenance
+from koopax._atomic import new_file
 from koopax._errors import KoopaxError
-from koopax.data.atomic import new_file
 from koopax.report import agents, aggregates, models
 from koopax.report.groups import by_data, flat
 from koopax.report.models import Effort

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from koopax._atomic import new_file
 from koopax._plots import BLUE, INK, ORANGE, tidy
-from koopax.data.atomic import new_file
 from koopax.evaluation.spectrum import SpectrumAnalysis
 
 

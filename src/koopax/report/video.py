@@ -10,9 +10,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from koopax._atomic import new_file
 from koopax._errors import KoopaxError
 from koopax._plots import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
-from koopax.data.atomic import new_file
 from koopax.data.windows import Windows
 from koopax.report.predictions import choose_windows, predict
 from koopax.training.tasks import model_and_test_episodes

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from koopax._errors import DivergedError, KoopaxError
+from koopax._interrupt import StopRequest
 from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.presets import OTHER_TRAINING, TRAINING
 from koopax.training.config import TrainConfig, stride_within
-from koopax.training.interrupt import StopRequest
 from koopax.training.loop import Loop, Programs, fresh_state
 from koopax.training.record import Keeping, Record, Watcher
 from koopax.training.run import Run

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax._errors import DivergedError
+from koopax._interrupt import StopRequest
 from koopax.data.episodes import Episodes
 from koopax.data.windows import WindowSampler
 from koopax.models.dynamics import DynamicsModel
 from koopax.training.config import TrainConfig
-from koopax.training.interrupt import StopRequest
 from koopax.training.record import Record
 from koopax.training.run import Run
 from koopax.training.state import TrainState, initial_state, train_steps

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from koopax._atomic import new_file
 from koopax._errors import KoopaxError, unknown_name
-from koopax.data.atomic import new_file
 
 
 @runtime_checkable

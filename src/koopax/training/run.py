@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from koopax._atomic import new_file
 from koopax._errors import KoopaxError
 from koopax._provenance import provenance
-from koopax.data.atomic import new_file
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import config_from_json, load_model
 from koopax.training.config import TrainConfig

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from koopax._errors import KoopaxError, KoopaxWarning
-from koopax.data import load
+from koopax.collection import load
 from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.data.normalisation import Normaliser

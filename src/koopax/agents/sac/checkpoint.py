@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from koopax._atomic import new_file
 from koopax._errors import KoopaxError
 from koopax.agents.sac.agent import TrainState
-from koopax.data.atomic import new_file
 
 CHECKPOINT = "checkpoint.npz"
 

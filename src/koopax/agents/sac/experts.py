@@ -18,7 +18,7 @@ from koopax._errors import KoopaxError
 from koopax._provenance import commit, machine, versions
 from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.train import CONFIG, SNAPSHOTS, read_curve
-from koopax.data.policies import WEIGHTS, GaussianPolicy, load_policy
+from koopax.collection.policies import WEIGHTS, GaussianPolicy, load_policy
 from koopax.envs import episode_returns
 
 MEDIUM_RANGE = (1 / 3, 1 / 2)

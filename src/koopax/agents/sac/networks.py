@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
-from koopax.data.policies import LOG_STD_RANGE
+from koopax.collection.policies import LOG_STD_RANGE
 
 BATCH_STATISTICS_DECAY = 0.99
 NORM_EPSILON = 1e-5

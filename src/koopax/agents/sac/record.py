@@ -13,9 +13,9 @@ from koopax.agents.sac.checkpoint import load_checkpoint
 from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.replay import Transitions
 from koopax.agents.sac.train import train
+from koopax.collection.naming import component_names
+from koopax.collection.rollouts import Rollout
 from koopax.data.episodes import Episodes
-from koopax.data.naming import component_names
-from koopax.data.rollouts import Rollout
 from koopax.envs import action_bounds, make
 
 

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax._interrupt import StopRequest
 from koopax.agents.sac.agent import TrainState, make_state, remember, remember_and_learn
 from koopax.agents.sac.checkpoint import CHECKPOINT, load_checkpoint, read_header, save_checkpoint
 from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.replay import Transitions
-from koopax.data.policies import GaussianPolicy, RandomPolicy
+from koopax.collection.policies import GaussianPolicy, RandomPolicy
 from koopax.envs import LockStep, episode_returns
-from koopax.training.interrupt import StopRequest
 
 CURVE = "curve.jsonl"
 CONFIG = "config.json"

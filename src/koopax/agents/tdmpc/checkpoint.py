@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from koopax._atomic import new_file
 from koopax._errors import KoopaxError
 from koopax.agents.sac.checkpoint import CHECKPOINT, read_header
 from koopax.agents.tdmpc.agent import Learner
 from koopax.agents.tdmpc.replay import Replay
-from koopax.data.atomic import new_file
 
 __all__ = ["CHECKPOINT", "load_checkpoint", "read_header", "save_checkpoint"]
 

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from koopax._interrupt import StopRequest
 from koopax.agents.tdmpc.agent import Keys, Learner, decide, fresh_plans, mode_at
 from koopax.agents.tdmpc.config import TDMPCConfig
 from koopax.agents.tdmpc.tasks import Task
-from koopax.training.interrupt import StopRequest
 
 # Numbers of evaluation episodes start here, so that none is ever trained on.
 EVALUATION_EPISODES = 1_000_000_000

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from koopax._errors import DivergedError, KoopaxError
+from koopax._interrupt import StopRequest
 from koopax._provenance import provenance
 from koopax.agents.tdmpc.agent import Keys, Learner, learn, make_learner
 from koopax.agents.tdmpc.checkpoint import CHECKPOINT, load_checkpoint, read_header, save_checkpoint
@@ -23,7 +24,6 @@ from koopax.agents.tdmpc.config import CHANGEABLE, TDMPCConfig
 from koopax.agents.tdmpc.play import Episode, evaluate, play
 from koopax.agents.tdmpc.replay import Replay
 from koopax.agents.tdmpc.tasks import Task
-from koopax.training.interrupt import StopRequest
 from koopax.training.metrics import JsonLines, read_json_lines
 from koopax.training.run import write_json
 

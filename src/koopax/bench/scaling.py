@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from koopax.experiments.bench_settings import BASELINES, LISTING
+from koopax.bench.settings import BASELINES, LISTING
 
 # Below, a step's fixed costs (sampling, the optimiser) hide how its work grows.
 LEAST_HORIZON = 50

@@ -13,9 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from koopax.bench.arms import CompiledStep, load_data
+from koopax.bench.settings import SpeedSettings
 from koopax.data.episodes import Episodes
-from koopax.experiments.bench_arms import CompiledStep, load_data
-from koopax.experiments.bench_settings import SpeedSettings
 
 # Of the memory that is free: the last tenth belongs to the rest of the machine.
 USABLE_SHARE = 0.9
@@ -30,7 +30,7 @@ def measure_memory(arm: str, settings: SpeedSettings, *, compilations: str) -> d
     """
     request = json.dumps({"arm": arm, "settings": asdict(settings)})
     done = subprocess.run(
-        [sys.executable, "-m", "koopax.experiments.bench_memory", request],
+        [sys.executable, "-m", "koopax.bench.memory", request],
         capture_output=True,
         text=True,
         env={**os.environ, **ENVIRONMENT, "JAX_COMPILATION_CACHE_DIR": compilations},

@@ -11,8 +11,8 @@ import pytest
 from episode_samples import assert_equal, files_under, random_episodes
 
 from koopax._errors import KoopaxError
-from koopax.data import list_datasets, load, make_dataset
-from koopax.data.recipes import RECIPES
+from koopax.collection import list_datasets, load, make_dataset
+from koopax.collection.recipes import RECIPES
 
 QUIET = {"progress": False, "workers": 2}
 EXPERT = "koopax/halfcheetah/expert-v0"
@@ -65,7 +65,7 @@ def test_mixed_sets_label_their_sources():
 
 
 def test_other_weights_make_another_set(monkeypatch, tmp_path):
-    from koopax.data import policies, recipes
+    from koopax.collection import policies, recipes
 
     first = make_dataset(EXPERT, steps=10, **QUIET)
     copy = tmp_path / "weights"
@@ -79,9 +79,8 @@ def test_other_weights_make_another_set(monkeypatch, tmp_path):
 
 
 def test_two_processes_at_once_do_not_corrupt_it():
-    code = (
-        f"from koopax.data import make_dataset; print(make_dataset({EXPERT!r}, steps=4000, workers=1, progress=False))"
-    )
+    made = f"make_dataset({EXPERT!r}, steps=4000, workers=1, progress=False)"
+    code = f"from koopax.collection import make_dataset; print({made})"
     processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     outputs = {process.communicate(timeout=120)[0].strip() for process in processes}
     assert all(process.returncode == 0 for process in processes)
@@ -126,3 +125,8 @@ def test_bad_requests(monkeypatch, tmp_path):
 def test_a_hundred_thousand_steps():
     path = make_dataset(EXPERT, steps=100_000, progress=False)
     assert load(path).num_steps == 100_000
+
+
+def test_a_misspelt_name_is_one_sentence():
+    with pytest.raises(KoopaxError, match="did you mean 'koopax/hopper/expert-v0'"):
+        load("koopax/hopper/expart-v0")

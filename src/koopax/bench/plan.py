@@ -19,7 +19,7 @@ from koopax._provenance import provenance, usable_cores
 from koopax.agents.tdmpc.agent import make_learner, make_planner
 from koopax.agents.tdmpc.config import PUBLISHED, TDMPCConfig
 from koopax.agents.tdmpc.planning_model import AgentModel
-from koopax.experiments.bench_clock import Watch, interleave, rounded
+from koopax.bench.clock import Watch, interleave, rounded
 
 STATE_SIZE, ACTION_SIZE = 17, 6  # cheetah-run's
 PARTS = ("encode", "propose", "dynamics", "reward", "value")

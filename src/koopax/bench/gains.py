@@ -14,9 +14,9 @@ import equinox as eqx
 import jax
 
 from koopax._provenance import provenance, usable_cores
-from koopax.data import load
+from koopax.bench.clock import interleave, rounded
+from koopax.collection import load
 from koopax.data.episodes import Episodes
-from koopax.experiments.bench_clock import interleave, rounded
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import CORES, LatentDynamics

@@ -1,13 +1,15 @@
-"""The speed comparison for people: Markdown tables and a figure, made from the measured document alone."""
+"""Training speed against the horizon: table 3 of the paper. Tables and figure are made from the document alone."""
 
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
+from koopax._atomic import new_file
 from koopax._plots import SKY, VERMILION, tidy
-from koopax.data.atomic import new_file
-from koopax.experiments.bench_settings import LISTING, parse_arm
+from koopax.bench import speed
+from koopax.bench.settings import LISTING, SpeedSettings, parse_arm
+from koopax.experiments.budgets import Budget
 from koopax.experiments.figures import STYLES
 from koopax.experiments.paper import TRAINING_SPEED
 from koopax.experiments.summaries import Summary, markdown
@@ -16,6 +18,17 @@ from koopax.training.run import write_json
 LISTING_STYLE = (VERMILION, (0, (1, 1)), "x")
 OTHER_STYLE = (SKY, "-", "P")
 TITLE = "Training speed against the horizon"
+
+
+def measure(budget: Budget) -> dict[str, Any]:
+    """What `koopax bench speed` measures, at the size that a budget allows."""
+    settings = SpeedSettings(
+        horizons=budget.speed_horizons,
+        batch_size=budget.speed_batch_size,
+        rounds=budget.speed_rounds,
+        data_steps=min(budget.data_steps, SpeedSettings.data_steps),
+    )
+    return speed.measure(settings)
 
 
 def summarise(found: dict[str, Any]) -> Summary:
@@ -28,7 +41,7 @@ def summarise(found: dict[str, Any]) -> Summary:
     def by_model(text) -> list[list[str]]:
         return [[model, *(text(rows[model, horizon]) for horizon in horizons)] for model in models]
 
-    speed = [
+    rates = [
         [*line, _number(found["exponents"].get(line[0]))]
         for line in by_model(lambda row: _number(row["steps_per_second"]))
     ]
@@ -37,7 +50,7 @@ def summarise(found: dict[str, Any]) -> Summary:
     sections = [
         f"Training steps per second, batch {settings['batch_size']}, {reward}, {_losses(found)}, {settings['source']}, "
         f"{found['cores']} cores ({found['machine']['processor']}). Median of interleaved rounds, compilation "
-        f"excluded; p is that of time ∝ τᵖ over τ ≥ 50.\n\n{markdown([*head, 'p'], speed)}",
+        f"excluded; p is that of time ∝ τᵖ over τ ≥ 50.\n\n{markdown([*head, 'p'], rates)}",
         f"## Koopman's speed over that of others\n\n{_ratio_table(found)}",
         f"## Fraction of the peak\n\nOf {found['matmul_gflops']:.0f} GFLOP/s ({low:.0f} to {high:.0f}), a product of "
         f"float32 matrices of size {found['matmul']['size']}, measured in the same rounds; operations by formula.\n\n"

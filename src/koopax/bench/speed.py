@@ -15,9 +15,8 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from koopax._provenance import provenance, usable_cores
-from koopax.data.episodes import Episodes
-from koopax.experiments.bench_arms import CompiledStep, arm_flops, build_model, load_data, loss_stride
-from koopax.experiments.bench_clock import (
+from koopax.bench.arms import CompiledStep, arm_flops, build_model, load_data, loss_stride
+from koopax.bench.clock import (
     MATMUL_SIZE,
     Watch,
     interleave,
@@ -26,12 +25,12 @@ from koopax.experiments.bench_clock import (
     rate_with_spread,
     rounded,
 )
-from koopax.experiments.bench_memory import lacks_memory, measure_memory
-from koopax.experiments.bench_scaling import exponents, ratios
-from koopax.experiments.bench_settings import SpeedSettings
-from koopax.experiments.budgets import Budget
+from koopax.bench.flops import Flops
+from koopax.bench.memory import lacks_memory, measure_memory
+from koopax.bench.scaling import exponents, ratios
+from koopax.bench.settings import SpeedSettings
+from koopax.data.episodes import Episodes
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.flops import Flops
 from koopax.training.loop import BLOCK_SECONDS
 
 # What `measure_memory` found, by arm and horizon.
@@ -96,17 +95,6 @@ def measure(settings: SpeedSettings, *, watch: Watch = lambda done, total: None)
             **provenance(),
         }
     )
-
-
-def measure_budget(budget: Budget) -> dict[str, Any]:
-    """The same at the size that a budget allows."""
-    settings = SpeedSettings(
-        horizons=budget.speed_horizons,
-        batch_size=budget.speed_batch_size,
-        rounds=budget.speed_rounds,
-        data_steps=min(budget.data_steps, SpeedSettings.data_steps),
-    )
-    return measure(settings)
 
 
 def _prepare(

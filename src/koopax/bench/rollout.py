@@ -15,9 +15,9 @@ from rich.table import Table
 
 from koopax._errors import KoopaxError
 from koopax._provenance import provenance, usable_cores
+from koopax.bench.clock import Watch, interleave, rounded
+from koopax.bench.settings import BASELINES
 from koopax.data.episodes import Episodes
-from koopax.experiments.bench_clock import Watch, interleave, rounded
-from koopax.experiments.bench_settings import BASELINES
 from koopax.models.dynamics import DynamicsModel
 from koopax.planning.candidates import over_rows
 from koopax.planning.learned import LearnedModel

@@ -8,9 +8,9 @@ import pytest
 
 from koopax import DynamicsModel, Episodes
 from koopax._errors import KoopaxError
+from koopax.bench.paper_listing import PaperListingCore, paper_listing_model
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import advance
-from koopax.models.paper_listing import PaperListingCore, paper_listing_model
 
 LATENT, ACTION, EMBEDDING, HORIZON = 16, 3, 5, 24
 

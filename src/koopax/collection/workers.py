@@ -1,8 +1,8 @@
 """Collection in parallel processes.
 
-Each worker is a plain `python -m koopax.data.workers` with a pipe, not a `multiprocessing` child: so a user's script
-needs no `if __name__ == "__main__"` guard, and the matrix library of a worker can be held to one thread before it is
-loaded.
+Each worker is a plain `python -m koopax.collection.workers` with a pipe, not a `multiprocessing` child: so a user's
+script needs no `if __name__ == "__main__"` guard, and the matrix library of a worker can be held to one thread before
+it is loaded.
 """
 
 import logging
@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from koopax._errors import KoopaxError
-from koopax.data.rollouts import Collector, Stage
+from koopax.collection.rollouts import Collector, Stage
 
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "VECLIB_MAXIMUM")}
 _STOP = "stop"
@@ -41,7 +41,7 @@ class Workers:
 
     def _start(self, setup: bytes) -> None:
         ours, theirs = Pipe()
-        code = f"from koopax.data.workers import main; main({theirs.fileno()})"
+        code = f"from koopax.collection.workers import main; main({theirs.fileno()})"
         self._processes[ours] = subprocess.Popen(
             [sys.executable, "-c", code],
             pass_fds=[theirs.fileno()],

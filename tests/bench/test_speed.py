@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 
 from koopax import Episodes
 from koopax._errors import KoopaxError
+from koopax.bench import clock as bench_clock
+from koopax.bench import memory as bench_memory
+from koopax.bench import scaling as bench_scaling
+from koopax.bench import speed as bench_speed
+from koopax.bench.arms import loss_stride, train_config
+from koopax.bench.settings import MODELS, SpeedSettings
 from koopax.data import save
-from koopax.experiments import bench_clock, bench_memory, bench_report, bench_scaling, bench_speed
-from koopax.experiments.bench_arms import loss_stride, train_config
-from koopax.experiments.bench_settings import MODELS, SpeedSettings
+from koopax.experiments import speed as bench_report
 from koopax.models.presets import TRAINING
 from koopax.training.config import TrainConfig
 from koopax.training.fit import resolved

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koopax._errors import KoopaxError
-from koopax.data.policies import (
+from koopax.collection.policies import (
     LOG_STD_RANGE,
     FunctionPolicy,
     GaussianPolicy,

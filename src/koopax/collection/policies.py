@@ -14,9 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from koopax._atomic import new_file
 from koopax._errors import KoopaxError, unknown_name
 from koopax._imports import import_here
-from koopax.data.atomic import new_file
 
 LOG_STD_RANGE = (-5.0, 2.0)
 """Bounds of a Gaussian actor's log-deviation, reached through tanh."""

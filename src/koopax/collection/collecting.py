@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax.collection.policies import Policy
+from koopax.collection.rollouts import EnvironmentInfo, Rollout, Stage, group_size
+from koopax.collection.workers import InProcess, Workers
 from koopax.data.episodes import Episodes
 from koopax.data.loading import resolve_destination, save
-from koopax.data.policies import Policy
-from koopax.data.rollouts import EnvironmentInfo, Rollout, Stage, group_size
-from koopax.data.workers import InProcess, Workers
 
 _STEPS_PER_WORKER = 1000
 """A process is not worth its start for fewer."""

@@ -39,6 +39,7 @@ def write_d4rl(path: Path) -> None:
 
 
 def median_seconds(function, rounds: int) -> float:
+    """Of so many rounds, after one that is not counted."""
     function()
     samples = []
     for _ in range(rounds):
@@ -49,6 +50,7 @@ def median_seconds(function, rounds: int) -> float:
 
 
 def main() -> None:
+    """Measure and write."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "halfcheetah_expert-v2.hdf5"
         write_d4rl(path)

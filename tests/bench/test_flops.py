@@ -8,10 +8,10 @@ import pytest
 from jax.interpreters import partial_eval
 
 from koopax import DynamicsModel, Episodes
+from koopax.bench.flops import core_flops, training_flops
+from koopax.bench.paper_listing import paper_listing_model
 from koopax.data.windows import Windows
-from koopax.models.flops import core_flops, training_flops
 from koopax.models.latent import CORES, LatentDynamics
-from koopax.models.paper_listing import paper_listing_model
 from koopax.training.config import TrainConfig
 from koopax.training.losses import loss_terms, total_loss
 

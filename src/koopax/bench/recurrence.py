@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from rich.table import Table
 
+from koopax._atomic import new_file
 from koopax._provenance import provenance
-from koopax.data.atomic import new_file
 from koopax.models import recurrence
 from koopax.models.recurrence import METHODS, Method, linear_recurrence
 

@@ -14,6 +14,7 @@ PLAIN = {"critic_norm": "layer", "policy_delay": 1, "adam_b1": 0.9, "updates_per
 
 
 def main(result: Path) -> None:
+    """Measure and write."""
     configs = [SACConfig(env=env) for env in ("Hopper-v5", "Walker2d-v5", "HalfCheetah-v5")]
     configs.append(SACConfig(env="HalfCheetah-v5", **PLAIN))
     rates = [measure_rate(config, seconds=9, repeats=9) for config in configs]

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from koopax._atomic import new_folder
+from koopax._cache import cache_folder
 from koopax._errors import KoopaxError, unknown_name
-from koopax.data.atomic import new_folder
-from koopax.data.cache import cache_folder
-from koopax.data.collection import collect_stages
+from koopax.collection.collecting import collect_stages
+from koopax.collection.policies import WEIGHTS, shipped_policies
+from koopax.collection.rollouts import Stage
 from koopax.data.episodes import Episodes
-from koopax.data.policies import WEIGHTS, shipped_policies
-from koopax.data.rollouts import Stage
 from koopax.data.sources import folder
 
 DEFAULT_STEPS = 1_000_000

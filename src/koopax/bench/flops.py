@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass
 from functools import singledispatch
 
+from koopax.bench.paper_listing import PaperListingCore
 from koopax.models.action_inputs import ActionInput
 from koopax.models.dssm import DSSMCore
 from koopax.models.dynamics import DynamicsModel
@@ -26,7 +27,6 @@ from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
 from koopax.models.mlp import MLPCore
 from koopax.models.networks import MLP
-from koopax.models.paper_listing import PaperListingCore
 from koopax.models.recurrence import fast_length
 from koopax.models.transformer import TransformerCore
 
@@ -81,7 +81,7 @@ def core_flops(core: LatentDynamics, horizon: int, batch_size: int, stride: int 
 
     Only a diagonal linear core saves anything by leaving latents out: n of its steps are one step of another.
     """
-    raise NotImplementedError(f"the operations of {type(core).__name__} have no formula in koopax.models.flops")
+    raise NotImplementedError(f"the operations of {type(core).__name__} have no formula in koopax.bench.flops")
 
 
 @core_flops.register

@@ -11,9 +11,10 @@ import pytest
 from episode_samples import assert_equal
 
 from koopax._errors import KoopaxError
-from koopax.data import collect, load
-from koopax.data.collection import collect_stages
-from koopax.data.rollouts import Stage, group_size
+from koopax.collection import collect
+from koopax.collection.collecting import collect_stages
+from koopax.collection.rollouts import Stage, group_size
+from koopax.data import load
 
 QUIET = {"progress": False}
 
@@ -101,7 +102,7 @@ def test_a_policy_from_a_module_and_from_an_object(monkeypatch, tmp_path):
 def test_a_script_needs_no_guard_and_out_takes_any_format(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "from koopax.data import collect\n"
+        "from koopax.collection import collect\n"
         "for out in ('a.npz', 'mine/pendulum/random-v0'):\n"
         "    collect('Pendulum-v1', 'random', 450, seed=0, workers=2, out=out)\n"
     )
@@ -124,7 +125,7 @@ def slow(observations, rng):
 def test_ctrl_c_keeps_what_was_collected(tmp_path, workers):
     (tmp_path / "slow_policy.py").write_text(SLOW_POLICY)
     code = (
-        "from koopax.data import collect\n"
+        "from koopax.collection import collect\n"
         "print('go', flush=True)\n"
         f"collect('Pendulum-v1', 'slow_policy:slow', 100_000, seed=0, workers={workers}, out='part.npz')\n"
         "print('written')\n"
@@ -197,6 +198,6 @@ def _children() -> set[str]:
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parent = status.read_text().rsplit(")", 1)[1].split()[1]
-            if int(parent) == os.getpid() and b"koopax.data.workers" in status.with_name("cmdline").read_bytes():
+            if int(parent) == os.getpid() and b"koopax.collection.workers" in status.with_name("cmdline").read_bytes():
                 found.add(status.parent.name)
     return found

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax._types import PRNGKeyArray
-from koopax.data import load
+from koopax.bench.flops import Flops, training_flops
+from koopax.bench.paper_listing import paper_listing_model
+from koopax.bench.settings import LISTING, SpeedSettings, parse_arm
+from koopax.collection import load
 from koopax.data.episodes import Episodes
-from koopax.experiments.bench_settings import LISTING, SpeedSettings, parse_arm
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.flops import Flops, training_flops
-from koopax.models.paper_listing import paper_listing_model
 from koopax.models.presets import OTHER_TRAINING, TRAINING, preset
 from koopax.training.config import TrainConfig, stride_within
 from koopax.training.loop import Programs, fresh_state

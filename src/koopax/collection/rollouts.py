@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from koopax._errors import KoopaxError
-from koopax.data.naming import ComponentNames, component_names
-from koopax.data.policies import Policy, resolve_policy
+from koopax.collection.naming import ComponentNames, component_names
+from koopax.collection.policies import Policy, resolve_policy
 
 DEFAULT_LIMIT = 1000
 """Longest episode in an environment that has no time limit of its own."""
@@ -26,7 +26,7 @@ class Stage:
     """A number of steps to collect with one policy."""
 
     policy: "str | Policy"
-    """A name that `koopax.data.policies.resolve_policy` knows, or a policy that can be pickled."""
+    """A name that `koopax.collection.policies.resolve_policy` knows, or a policy that can be pickled."""
     steps: int
     """Number of steps, exactly."""
     noise: float = 0.0

@@ -1,0 +1,1 @@
+"""How fast things are on this machine: one file per measurement, all with the same clock."""
