@@ -67,8 +67,10 @@ def test_bad_d4rl_contents():
 
 def test_bad_npz_contents():
     np.savez("a.npz", observations=np.ones((3, 2)), actions=np.ones((2, 1)))
-    with pytest.raises(KoopaxError, match="no array 'rewards': it holds actions, observations"):
+    with pytest.raises(KoopaxError, match=r"no array 'rewards': it holds actions, observations .*--reward none"):
         load("a.npz")
+    with pytest.raises(KoopaxError, match="not 'money'"):
+        load("a.npz", reward="money")
     np.savez("b.npz", observations=np.ones((3, 2)), actions=np.ones((3, 1)), rewards=np.ones(3))
     with pytest.raises(KoopaxError, match="one row more"):
         load("b.npz")
@@ -83,8 +85,15 @@ def test_bad_npz_contents():
 def test_bad_tables():
     write_table("t.parquet")
     columns = {"episode": "trial", "state": "x", "action": "force", "reward": "gain"}
-    with pytest.raises(KoopaxError, match="no episode column: name one with episode=, of trial, clock, x, v, force"):
+    with pytest.raises(
+        KoopaxError,
+        match=r"no episode column: name it by episode= \(on the command line --episode\), of trial, clock, x, v, force",
+    ):
         load("t.parquet")
+    with pytest.raises(KoopaxError, match=r"no reward column: name it by reward= .* --reward\), of .*say `none` if"):
+        load("t.parquet", **{name: column for name, column in columns.items() if name != "reward"})
+    with pytest.raises(KoopaxError, match="state column 'x' is named 2 times"):
+        load("t.parquet", **columns | {"state": "x,v,x"})
     with pytest.raises(KoopaxError, match="no state column"):
         load("t.parquet", episode="trial")
     with pytest.raises(KoopaxError, match=r"unknown state column 'y'.*clock"):
@@ -105,6 +114,27 @@ def test_bad_tables():
     write_table("c.parquet", clock=[0.3, 0.1, 5.0, 0.0, 5.1])
     with pytest.raises(KoopaxError, match="times must increase"):
         load("c.parquet", **columns, time="clock")
+
+
+def test_two_columns_of_one_name_are_refused_where_they_are_meant(tmp_path):
+    path = tmp_path / "twice.csv"
+    path.write_text("episode,state_x,state_x,action_u,reward,note,note\n" + "0,1,2,3,4,5,6\n" * 3)
+    with pytest.raises(KoopaxError, match=r"2 columns called 'state_x': give each its own name"):
+        load(path)
+    path.write_text("episode,state_x,state_y,action_u,reward,note,note\n" + "0,1,2,3,4,5,6\n" * 3)
+    np.testing.assert_array_equal(load(path).observations, [[1, 2]] * 3)
+
+
+def test_complex_numbers_are_refused():
+    plain = {"observations": np.ones((3, 2)), "actions": np.ones((2, 1)), "rewards": np.ones(2)}
+    flags = {"terminals": np.zeros(3), "actions": np.ones((3, 1)), "rewards": np.ones(3)}
+    for number, arrays in enumerate((plain, plain | {"lengths": [2]}, plain | flags)):
+        np.savez(f"{number}.npz", **arrays | {"observations": np.ones((3, 2)) + 1j})
+        with pytest.raises(KoopaxError, match=r"observations.* are complex: give their real and imaginary parts"):
+            load(f"{number}.npz")
+    write_hdf5("a.hdf5", **plain | flags | {"actions": np.ones((3, 1)) + 1j})
+    with pytest.raises(KoopaxError, match=r"actions.* are complex"):
+        load("a.hdf5")
 
 
 def test_unknown_sources():

@@ -45,6 +45,44 @@ def test_episode_gives_back_what_went_in(lengths, irregular, seed):
     np.testing.assert_allclose(episodes.returns, [r.astype(float).sum() for r in rewards], rtol=1e-6, atol=1e-6)
 
 
+def test_a_set_is_a_sequence_of_episodes():
+    episodes = random_episodes([3, 1, 2, 5], sources=["a", "b", "a", "b"])
+    assert len(episodes) == 4
+    for i, episode in enumerate(episodes):
+        for left, right in zip(episode, episodes[i], strict=True):
+            np.testing.assert_array_equal(left, right)
+    np.testing.assert_array_equal(episodes[-1].rewards, episodes.episode(3).rewards)
+    np.testing.assert_array_equal(episodes[np.int64(2)].rewards, episodes.episode(2).rewards)
+    assert_equal(episodes[1:3], episodes.select([1, 2]))
+    assert_equal(episodes[::-2], episodes.select([3, 1]))
+    assert_equal(episodes[[0, -1]], episodes.select([0, 3]))
+    assert_equal(episodes[episodes.lengths > 2], episodes.select([0, 3]))
+    with pytest.raises(IndexError):
+        episodes[4]
+    with pytest.raises(KoopaxError, match="no episode of 4 is selected"):
+        episodes[4:]
+    with pytest.raises(TypeError):
+        episodes["a"]
+
+
+def test_the_repr_is_short():
+    assert repr(random_episodes([3, 1])) == "Episodes(2 episodes, 4 steps, 3 states, 2 actions)"
+    irregular = random_episodes([1], states=1, actions=1, irregular=True, environment="Hopper-v5")
+    assert repr(irregular) == "Episodes(1 episode, 1 step, 1 state, 1 action, irregular steps, Hopper-v5)"
+    assert "no rewards" in repr(Episodes.from_arrays([[[0], [1]]], [[[2]]]))
+
+
+def test_a_set_without_rewards_says_so():
+    episodes = Episodes.from_arrays([[[0], [1], [2]], [[3], [4]]], [[[5], [6]], [[7]]])
+    assert not episodes.has_rewards
+    np.testing.assert_array_equal(episodes.rewards, np.zeros(5))
+    assert not episodes[:1].has_rewards
+    rewarded = Episodes.from_arrays([[[0], [1]]], [[[2]]], [[0]])
+    assert rewarded.has_rewards
+    for parts in ([episodes, rewarded], [rewarded, episodes]):
+        assert not Episodes.concatenate(parts).has_rewards
+
+
 @given(
     st.lists(st.sampled_from("abc"), min_size=2, max_size=30), st.floats(0.05, 0.95), st.integers(0, 100), st.booleans()
 )

@@ -5,9 +5,8 @@ import sys
 import numpy as np
 import pytest
 from episode_samples import random_episodes
-from rich.console import Console
 
-from koopax.data import Episodes, load, plot_trajectories, save, summarise, summary_table
+from koopax.data import Episodes, load, plot_trajectories, save, summarise
 
 
 def test_summary_is_right_and_json():
@@ -47,31 +46,20 @@ def test_nan_and_constants_are_counted():
     assert (summary["state"][0]["min"], summary["state"][0]["max"]) == (2, 2)
     assert summary["state"][1]["constant"]
     assert summary["returns"]["mean"] is None
-    text = printed(summary)
-    assert "2 NaN or infinite" in text
-    assert "constant" in text
 
 
-def printed(summary) -> str:
-    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(summary_table(summary))
-    return console.export_text()
-
-
-def test_the_table_is_for_people():
-    episodes = random_episodes([120, 80], irregular=True, environment="Hopper-v5", state_names=["x", "y", "z"])
-    text = printed(summarise(episodes))
-    for part in (
-        "Hopper-v5",
-        "200",
-        "80 to 120",
-        "x",
-        "action_1",
-        "reward",
-        "nominal steps",
-        "1 episodes are too short",
-    ):
-        assert part in text
+def test_without_rewards_nothing_is_told_of_them():
+    observations, actions = [[[0.0], [1.0], [2.0]]] * 3, [[[1.0], [2.0]]] * 3
+    episodes = Episodes.from_arrays(observations, actions)
+    summary = json.loads(json.dumps(summarise(episodes), allow_nan=False))
+    assert summary["has_rewards"] is False
+    assert set(summary["returns"].values()) == {None}
+    assert summary["sources"]["data"]["mean_return"] is None
+    assert {summary["reward"][name] for name in ("min", "max", "mean", "std")} == {None}
+    assert summary.keys() == summarise(random_episodes([3])).keys()
+    figure = plot_trajectories(episodes)
+    assert [axis.get_title() for axis in figure.axes if axis.lines] == ["state_0", "action_0"]
+    assert figure.axes[0].lines[0].get_label() == "episode 0"
 
 
 def test_a_figure_of_a_few_trajectories(tmp_path):

@@ -89,6 +89,25 @@ def test_round_trip_is_exact(destination, irregular):
 
 
 @pytest.mark.parametrize("destination", DESTINATIONS)
+def test_a_set_without_rewards_survives_every_format(destination):
+    episodes = Episodes.from_arrays([[[0], [1], [2]], [[3], [4]]], [[[5], [6]], [[7]]])
+    save(episodes, destination)
+    csv = destination.endswith(".csv")  # has no place to say so
+    again = load(destination, **{"reward": "none"} if csv else {})
+    assert_equal(episodes, again)
+    assert not again.has_rewards
+
+
+def test_arrays_without_rewards_can_be_read():
+    np.savez("a.npz", observations=np.ones((2, 4, 3)), actions=np.ones((2, 3, 1)))
+    assert repr(load("a.npz", reward="none")) == "Episodes(2 episodes, 6 steps, 3 states, 1 action, no rewards)"
+    save(random_episodes([3, 4]), "b.npz")
+    without = load("b.npz", reward="none")
+    assert not without.has_rewards
+    assert not without.rewards.any()
+
+
+@pytest.mark.parametrize("destination", DESTINATIONS)
 def test_split_sets_on_disk_can_be_written(destination, tmp_path):
     episodes = random_episodes([5] * 10, sources=list("abababcccc"))
     on_disk = load(save(episodes, tmp_path / "big.episodes"), memory_map=True)

@@ -19,22 +19,14 @@ def list_(*, json: bool = False) -> None:
     Args:
         json: print one JSON document.
     """
-    from rich.table import Table
-
+    from koopax.cli.data_tables import list_table
     from koopax.collection import list_datasets
 
     datasets = list_datasets()
     if json:
         print_json(datasets)
-        return
-    table = Table()
-    table.add_column("name", no_wrap=True)
-    for heading in ("environment", "what it is", "made"):
-        table.add_column(heading)
-    for dataset in datasets:
-        made = ", ".join(f"{item['steps']} steps (seed {item['seed']})" for item in dataset["made"]) or "–"
-        table.add_row(dataset["name"], dataset["environment"], dataset["description"], made)
-    results().print(table)
+    else:
+        results().print(list_table(datasets))
 
 
 @app.command
@@ -122,13 +114,15 @@ def inspect(
         columns: for CSV and Parquet tables.
     """
     from koopax.collection import load
-    from koopax.data import plot_trajectories, summarise, summary_table
+    from koopax.data import plot_trajectories, summarise
 
     episodes = load(source, check=False, **columns.options())
     summary = summarise(episodes)
     if json:
         print_json(summary)
     else:
+        from koopax.cli.data_tables import summary_table
+
         results().print(summary_table(summary))
     if plot is not None:
         plot_trajectories(episodes).savefig(plot, dpi=120)

@@ -52,11 +52,6 @@ class Recipe:
     kind: str
     """`expert`, `medium-expert` or `full-replay`."""
 
-    @property
-    def description(self) -> str:
-        """One line for people."""
-        return f"{self.environment}: {_KINDS[self.kind]}"
-
     def stages(self, steps: int) -> list[Stage]:
         """What to collect for this number of steps."""
         if self.kind == "expert":
@@ -171,10 +166,16 @@ def find_or_make_dataset(name: str, *, steps: int | None = None, seed: int = 0, 
 
 
 def list_datasets() -> list[dict[str, Any]]:
-    """Every recipe: its name, environment and description, and the sets made of it (path, steps, seed)."""
+    """Every recipe: its name, environment, kind and description, and the sets made of it (path, steps, seed)."""
     return [
-        {"name": r.name, "environment": r.environment, "description": r.description, "made": _made(r)}
-        for r in RECIPES.values()
+        {
+            "name": recipe.name,
+            "environment": recipe.environment,
+            "kind": recipe.kind,
+            "description": _KINDS[recipe.kind],
+            "made": _made(recipe),
+        }
+        for recipe in RECIPES.values()
     ]
 
 

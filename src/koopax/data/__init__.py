@@ -7,15 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from koopax.data.episodes import Episode, Episodes
-    from koopax.data.inspection import plot_trajectories, summarise, summary_table
+    from koopax.data.episode import Episode
+    from koopax.data.episodes import Episodes
+    from koopax.data.inspection import plot_trajectories, summarise
     from koopax.data.loading import load, save
     from koopax.data.metadata import Metadata
     from koopax.data.normalisation import Normaliser
     from koopax.data.windows import FixedWindows, Windows, WindowSampler, fixed_windows, valid_starts
 
 _MODULES = {
-    "Episode": "episodes",
+    "Episode": "episode",
     "Episodes": "episodes",
     "FixedWindows": "windows",
     "Metadata": "metadata",
@@ -27,7 +28,6 @@ _MODULES = {
     "plot_trajectories": "inspection",
     "save": "loading",
     "summarise": "inspection",
-    "summary_table": "inspection",
     "valid_starts": "windows",
 }
 
@@ -44,7 +44,6 @@ __all__ = [
     "plot_trajectories",
     "save",
     "summarise",
-    "summary_table",
     "valid_starts",
 ]
 

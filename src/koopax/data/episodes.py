@@ -5,47 +5,35 @@ every array: row t holds s_t, a_t and r_t, and the last row holds s_T with zeros
 never taken.
 """
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from koopax._errors import KoopaxError
+from koopax.data.episode import Episode
 from koopax.data.metadata import Metadata, merge
 from koopax.data.rows import Rows, is_mapped, stack_runs
 from koopax.data.statistics import Statistics, episode_ranges, statistics
-from koopax.data.validation import as_float32, check_finite, check_lists
-
-
-class Episode(NamedTuple):
-    """One episode of T steps, without padding."""
-
-    observations: np.ndarray
-    """States [T + 1, state]."""
-    actions: np.ndarray
-    """Actions [T, action]."""
-    rewards: np.ndarray
-    """Rewards [T]."""
-    durations: np.ndarray | None
-    """Length of each step in nominal steps [T], or None where all are 1."""
-    terminated: bool
-    """Whether the last state is terminal; otherwise the episode was cut by a time limit."""
-    source: str
-    """Name of the episode's source."""
+from koopax.data.validation import as_float32, check_finite, check_lists, check_sizes
 
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """A set of episodes, in memory or memory-mapped, with the same interface and results."""
+    """A set of episodes, in memory or memory-mapped, with the same interface and results.
+
+    `len(episodes)` counts them, `episodes[3]` is an `Episode`, `episodes[:10]` and `episodes[[0, 2]]` are `Episodes`.
+    """
 
     observations: Rows
     """States [rows, state], float32."""
     actions: Rows
     """Actions [rows, action], float32; zero in the last row of an episode."""
     rewards: Rows
-    """Rewards [rows], float32; zero in the last row of an episode."""
+    """Rewards [rows], float32; zero in the last row of an episode, and everywhere if there are none (`has_rewards`)."""
     starts: np.ndarray
     """First row of each episode, and the number of rows at the end [E + 1], int64."""
     terminated: np.ndarray
@@ -62,7 +50,7 @@ class Episodes:
         cls,
         observations: Sequence[ArrayLike] | np.ndarray,
         actions: Sequence[ArrayLike] | np.ndarray,
-        rewards: Sequence[ArrayLike] | np.ndarray,
+        rewards: Sequence[ArrayLike] | np.ndarray | None = None,
         *,
         durations: Sequence[ArrayLike] | np.ndarray | None = None,
         terminated: ArrayLike | None = None,
@@ -75,12 +63,12 @@ class Episodes:
         extra: Mapping[str, Any] | None = None,
         check: bool = True,
     ) -> "Episodes":
-        """Episodes from lists with one array per episode.
+        """Episodes from lists with one array, or list of numbers, per episode.
 
         Args:
             observations: per episode [T + 1, state], one row more than the rest.
             actions: per episode [T, action].
-            rewards: per episode [T].
+            rewards: per episode [T]; None for data without rewards.
             durations: per episode [T], length of each step in nominal steps; None where all are 1.
             terminated: [E], whether the last state is terminal; False by default.
             sources: [E], a name for where each episode comes from.
@@ -92,9 +80,8 @@ class Episodes:
             extra: anything else that is JSON-able.
             check: raise on NaN and infinite values.
         """
-        lists = {"observations": observations, "actions": actions, "rewards": rewards}
-        if durations is not None:
-            lists["durations"] = durations
+        given = {"observations": observations, "actions": actions, "rewards": rewards, "durations": durations}
+        lists = {name: arrays for name, arrays in given.items() if arrays is not None}
         count = len(observations)
         if count == 0:
             raise KoopaxError("the set is empty: give at least one episode.")
@@ -107,7 +94,7 @@ class Episodes:
         episodes = cls(
             observations=np.concatenate(columns["observations"]),
             actions=_pad(columns["actions"], 0.0),
-            rewards=_pad(columns["rewards"], 0.0),
+            rewards=np.zeros(lengths.sum() + count, np.float32) if rewards is None else _pad(columns["rewards"], 0.0),
             durations=_pad(columns["durations"], 1.0) if durations is not None else None,
             starts=np.concatenate([[0], np.cumsum(lengths + 1)]).astype(np.int64),
             terminated=np.zeros(count, bool) if terminated is None else np.asarray(terminated, bool),
@@ -119,11 +106,42 @@ class Episodes:
                 units=dict(units or {}),
                 source_names=names,
                 step_seconds=step_seconds,
+                has_rewards=rewards is not None,
                 extra=dict(extra or {}),
             ),
         )
         episodes.validate(finite=check)
         return episodes
+
+    def __len__(self) -> int:
+        return self.num_episodes
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Episode: ...
+
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | np.ndarray) -> "Episodes": ...
+
+    def __getitem__(self, index: Any) -> "Episode | Episodes":
+        if isinstance(index, slice):
+            return self.select(np.arange(len(self))[index])
+        return self.select(index) if np.ndim(index) else self.episode(operator.index(index))
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.episode(i) for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        sizes = [
+            (len(self), "episode"),
+            (self.num_steps, "step"),
+            (self.state_size, "state"),
+            (self.action_size, "action"),
+        ]
+        told = [f"{size:,} {name}{'' if size == 1 else 's'}" for size, name in sizes]
+        told += [] if self.has_rewards else ["no rewards"]
+        told += [] if self.durations is None else ["irregular steps"]
+        told += [] if self.metadata.environment is None else [self.metadata.environment]
+        return f"Episodes({', '.join(told)})"
 
     @property
     def num_episodes(self) -> int:
@@ -144,6 +162,11 @@ class Episodes:
     def action_size(self) -> int:
         """Number of action columns."""
         return self.actions.shape[1]
+
+    @property
+    def has_rewards(self) -> bool:
+        """Whether the data has rewards; otherwise they are all zero and stand for nothing."""
+        return self.metadata.has_rewards
 
     @property
     def lengths(self) -> np.ndarray:
@@ -239,21 +262,7 @@ class Episodes:
 
     def validate(self, *, finite: bool = True) -> None:
         """Raise `KoopaxError` on sizes that don't fit and, if `finite`, on the first NaN or infinite value."""
-        rows = int(self.starts[-1])
-        if self.num_episodes == 0 or self.num_steps == 0:
-            raise KoopaxError("the set is empty: give at least one episode of one step.")
-        if self.observations.ndim != 2 or self.actions.ndim != 2 or self.rewards.ndim != 1:
-            raise KoopaxError("observations and actions need two axes (rows, columns) and rewards one.")
-        for name in ("observations", "actions", "rewards", "durations"):
-            array = getattr(self, name)
-            if array is not None and len(array) != rows:
-                raise KoopaxError(f"{name} has {len(array)} rows where the episodes take {rows}: they must be equal.")
-        for name in ("terminated", "sources"):
-            if len(getattr(self, name)) != self.num_episodes:
-                raise KoopaxError(f"{name} has {len(getattr(self, name))} entries for {self.num_episodes} episodes.")
-        if (short := np.flatnonzero(self.lengths < 1)).size:
-            raise KoopaxError(f"episode {short[0]} has no step: remove it.")
-        self.metadata.check(self.state_size, self.action_size)
+        check_sizes(self)
         if finite:
             check_finite(self)
 

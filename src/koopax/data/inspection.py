@@ -1,4 +1,4 @@
-"""What is in a set of episodes: as a JSON-able summary, as a table for people, and as a figure."""
+"""What is in a set of episodes: as a JSON-able summary and as a figure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +14,13 @@ _WINDOW = 100
 def summarise(episodes: Episodes) -> dict[str, Any]:
     """Counts, lengths, returns, and range, mean and deviation of every column; plain JSON types.
 
-    Values that are not finite are counted in `nonfinite` and left out of the other figures.
+    Values that are not finite are counted in `nonfinite` and left out of the other figures. Without rewards, returns
+    and the reward's figures are None.
     """
     found = episodes.statistics()
     metadata = episodes.metadata
-    lengths, returns = episodes.lengths, episodes.returns
+    lengths = episodes.lengths
+    returns = episodes.returns if episodes.has_rewards else np.full(len(episodes), np.nan)
     durations = _durations(episodes)
     columns = (found.state, found.action, found.reward)
     irregular = int(durations["nonfinite"]) if durations else 0
@@ -28,6 +30,7 @@ def summarise(episodes: Episodes) -> dict[str, Any]:
         "steps": episodes.num_steps,
         "state_size": episodes.state_size,
         "action_size": episodes.action_size,
+        "has_rewards": episodes.has_rewards,
         "lengths": _spread(lengths),
         "returns": _spread(returns),
         "terminated": int(episodes.terminated.sum()),
@@ -49,7 +52,7 @@ def summarise(episodes: Episodes) -> dict[str, Any]:
         },
         "state": _columns(found.state, metadata.state_names, "state", metadata.units),
         "action": _columns(found.action, metadata.action_names, "action", metadata.units),
-        "reward": _columns(found.reward, ("reward",), "reward", metadata.units)[0],
+        "reward": _reward(found.reward, episodes),
         "durations": durations,
         "step_seconds": metadata.step_seconds,
         "bytes": sum(a.nbytes for a in (episodes.observations, episodes.actions, episodes.rewards)),
@@ -93,47 +96,9 @@ def _columns(columns: Columns, names: Sequence[str], kind: str, units: Any) -> l
     ]
 
 
-def summary_table(summary: dict[str, Any]) -> Any:
-    """A summary as something that `rich` prints."""
-    from rich.console import Group
-    from rich.table import Table
-
-    head = Table.grid(padding=(0, 2))
-    head.add_column(style="bold")
-    head.add_column()
-    windows = summary["windows"]
-    lines = {
-        "environment": summary["environment"] or "unknown",
-        "episodes": f"{summary['episodes']:,} ({summary['terminated']:,} terminated)",
-        "steps": f"{summary['steps']:,}",
-        "sizes": f"{summary['state_size']} states, {summary['action_size']} actions",
-        "lengths": _spread_text(summary["lengths"], ",.0f"),
-        "returns": _spread_text(summary["returns"], ",.1f"),
-        f"{windows['horizon']}-step windows": f"{windows['count']:,} "
-        f"({windows['episodes_too_short']:,} episodes are too short)",
-        "NaN or infinite": f"{summary['nonfinite']:,} values",
-    }
-    if summary["durations"]:
-        lines["durations"] = _spread_text(summary["durations"], ".3g") + " nominal steps"
-    for name, source in summary["sources"].items():
-        mean = "none" if source["mean_return"] is None else f"{source['mean_return']:,.1f}"
-        lines[f"source {name}"] = f"{source['episodes']:,} episodes, {source['steps']:,} steps, mean return {mean}"
-    for label, text in lines.items():
-        head.add_row(label, text)
-    table = Table("column", "unit", "min", "mean", "max", "std", "remarks", box=None, header_style="bold")
-    for column in (*summary["state"], *summary["action"], summary["reward"]):
-        remarks = ["constant"] if column["constant"] else []
-        remarks += [f"{column['nonfinite']:,} NaN or infinite"] if column["nonfinite"] else []
-        numbers = ("" if column[k] is None else f"{column[k]:.4g}" for k in ("min", "mean", "max", "std"))
-        table.add_row(column["name"], column["unit"] or "", *numbers, ", ".join(remarks))
-    return Group(head, "", table)
-
-
-def _spread_text(spread: dict[str, float | None], form: str) -> str:
-    if spread["mean"] is None:
-        return "none is finite"
-    low, high, mean, median = (format(spread[key], form) for key in ("min", "max", "mean", "median"))
-    return f"{low} to {high}, mean {mean}, median {median}"
+def _reward(column: Columns, episodes: Episodes) -> dict[str, Any]:
+    found = _columns(column, ("reward",), "reward", episodes.metadata.units)[0]
+    return found if episodes.has_rewards else found | dict.fromkeys(("min", "max", "mean", "std", "constant"))
 
 
 def plot_trajectories(episodes: Episodes, *, count: int = 3, columns: int = 12, steps: int = 200) -> Any:
@@ -141,22 +106,25 @@ def plot_trajectories(episodes: Episodes, *, count: int = 3, columns: int = 12, 
 
     Only the first `steps` of an episode are drawn, or fast movements would be a blur.
 
-    The episodes are spread evenly over the order of their returns, so that good and bad ones are seen.
+    The episodes are spread evenly over the order of their returns, so that good and bad ones are seen; without rewards,
+    over the whole set.
     """
     from matplotlib.figure import Figure
 
     order = np.argsort(episodes.returns, kind="stable")
     chosen = order[np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))]
-    names = [*_labels(episodes, "state")[:columns], *_labels(episodes, "action")[: columns // 2], "reward"]
+    names = [*_labels(episodes, "state")[:columns], *_labels(episodes, "action")[: columns // 2]]
+    names += ["reward"] if episodes.has_rewards else []
     width = min(4, len(names))
     height = -(-len(names) // width)
     figure = Figure(figsize=(3.2 * width, 1.9 * height), layout="constrained")
     axes = figure.subplots(height, width, squeeze=False).ravel()
     for index in chosen:
         episode = episodes.episode(int(index))
+        told = f", return {episode.rewards.sum():.4g}" if episodes.has_rewards else ""
         series = [*episode.observations.T[:columns], *episode.actions.T[: columns // 2], episode.rewards]
         for axis, values in zip(axes, series, strict=False):
-            axis.plot(values[: steps + 1], linewidth=0.8, label=f"episode {index}, return {episode.rewards.sum():.4g}")
+            axis.plot(values[: steps + 1], linewidth=0.8, label=f"episode {index}{told}")
     for axis, name in zip(axes, names, strict=False):
         axis.set_title(name, fontsize=9)
         axis.tick_params(labelsize=7)

@@ -23,6 +23,8 @@ class Metadata:
     """What the integers in `Episodes.sources` stand for, for example the policies of a mixed set."""
     step_seconds: float | None = None
     """Seconds that one nominal step takes."""
+    has_rewards: bool = True
+    """Whether there are rewards; otherwise they are stored as zeros."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Anything else worth keeping: command, seed, versions."""
 
@@ -47,7 +49,8 @@ class Metadata:
 def merge(metadata: Sequence[Metadata]) -> tuple[Metadata, list[list[int]]]:
     """Common metadata of several sets, and for each set the new number of each of its sources.
 
-    A field survives where all sets agree on it; sources of the same name become one.
+    A field survives where all sets agree on it; sources of the same name become one, and a set without rewards leaves
+    the whole without.
     """
     names: list[str] = []
     numbers: list[list[int]] = []
@@ -55,9 +58,10 @@ def merge(metadata: Sequence[Metadata]) -> tuple[Metadata, list[list[int]]]:
         names.extend(name for name in one.source_names if name not in names)
         numbers.append([names.index(name) for name in one.source_names])
     first = metadata[0]
+    own = {"source_names": tuple(names), "has_rewards": all(one.has_rewards for one in metadata)}
     agreed = {
         f.name: getattr(first, f.name)
         for f in fields(Metadata)
-        if f.name != "source_names" and all(getattr(m, f.name) == getattr(first, f.name) for m in metadata)
+        if f.name not in own and all(getattr(m, f.name) == getattr(first, f.name) for m in metadata)
     }
-    return Metadata(source_names=tuple(names), **agreed), numbers
+    return Metadata(**agreed, **own), numbers

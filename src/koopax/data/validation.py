@@ -13,13 +13,21 @@ if TYPE_CHECKING:
     from koopax.data.episodes import Episodes
 
 
+def real_numbers(array: ArrayLike, what: str) -> np.ndarray:
+    """An array as float32; `what` is for the message where it is not made of real numbers."""
+    try:
+        values = np.asarray(array)
+        if np.iscomplexobj(values):
+            raise KoopaxError(f"{what} are complex: give their real and imaginary parts as two columns.")
+        with np.errstate(over="ignore"):
+            return values.astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise KoopaxError(f"{what} are not numbers ({error}): give a float array.") from error
+
+
 def as_float32(array: ArrayLike, name: str, episode: int) -> np.ndarray:
     """One episode's array as float32, with the axes that its name asks for."""
-    try:
-        with np.errstate(over="ignore"):
-            out = np.asarray(array).astype(np.float32)
-    except (TypeError, ValueError) as error:
-        raise KoopaxError(f"{name} of episode {episode} are not numbers ({error}): give a float array.") from error
+    out = real_numbers(array, f"{name} of episode {episode}")
     axes = 2 if name in ("observations", "actions") else 1
     if name in ("rewards", "durations") and out.ndim == 2 and out.shape[1] == 1:
         out = out[:, 0]
@@ -48,6 +56,26 @@ def check_lists(columns: Mapping[str, list[np.ndarray]]) -> np.ndarray:
     if (empty := np.flatnonzero(lengths == 0)).size:
         raise KoopaxError(f"episode {empty[0]} has no step: remove it.")
     return lengths
+
+
+def check_sizes(episodes: "Episodes") -> None:
+    """Raise unless the arrays have the axes and rows that the episodes' boundaries ask for."""
+    rows = int(episodes.starts[-1])
+    if episodes.num_episodes == 0 or episodes.num_steps == 0:
+        raise KoopaxError("the set is empty: give at least one episode of one step.")
+    if episodes.observations.ndim != 2 or episodes.actions.ndim != 2 or episodes.rewards.ndim != 1:
+        raise KoopaxError("observations and actions need two axes (rows, columns) and rewards one.")
+    for name in ("observations", "actions", "rewards", "durations"):
+        array = getattr(episodes, name)
+        if array is not None and len(array) != rows:
+            raise KoopaxError(f"{name} has {len(array)} rows where the episodes take {rows}: they must be equal.")
+    for name in ("terminated", "sources"):
+        count = len(getattr(episodes, name))
+        if count != episodes.num_episodes:
+            raise KoopaxError(f"{name} has {count} entries for {episodes.num_episodes} episodes.")
+    if (short := np.flatnonzero(episodes.lengths < 1)).size:
+        raise KoopaxError(f"episode {short[0]} has no step: remove it.")
+    episodes.metadata.check(episodes.state_size, episodes.action_size)
 
 
 def check_finite(episodes: "Episodes") -> None:

@@ -10,6 +10,7 @@ from koopax._errors import KoopaxError
 from koopax.data.episodes import Episodes
 from koopax.data.metadata import Metadata
 from koopax.data.statistics import episode_ranges
+from koopax.data.validation import real_numbers
 
 _PIECE_ROWS = 1 << 20
 
@@ -83,15 +84,13 @@ def _other_ends(arrays: Mapping[str, Any], steps: int) -> np.ndarray:
 def _piece(arrays: Mapping[str, Any], starts: np.ndarray, terminals: np.ndarray) -> Episodes | None:
     """The episodes between consecutive `starts`."""
     rows = slice(int(starts[0]), int(starts[-1]))
-    observations, actions, rewards = (
-        np.asarray(arrays[k][rows], np.float32) for k in ("observations", "actions", "rewards")
-    )
+    observations, actions, rewards = (real_numbers(arrays[k][rows], k) for k in ("observations", "actions", "rewards"))
     starts = starts - starts[0]
     rewards = rewards.reshape(len(actions))
     if "next_observations" in arrays:
         # Each episode gains a row after its last: the next state, and padding for action and reward.
         after = starts[1:]
-        following = np.asarray(arrays["next_observations"][rows], np.float32)[after - 1]
+        following = real_numbers(arrays["next_observations"][rows], "next_observations")[after - 1]
         observations = np.insert(observations, after, following, axis=0)
         actions = np.insert(actions, after, 0, axis=0)
         rewards = np.insert(rewards, after, 0)

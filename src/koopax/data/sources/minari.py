@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from koopax._errors import KoopaxError
-from koopax.data.episodes import Episode, Episodes
+from koopax.data.episode import Episode
+from koopax.data.episodes import Episodes
 from koopax.data.metadata import Metadata
+from koopax.data.validation import real_numbers
 
 _ID = re.compile(r"(?:[-_\w]+/)*[-_\w]+-v\d+")
 _PIECE_EPISODES = 256
@@ -117,7 +119,7 @@ def _flatten(space: Any, value: Any) -> np.ndarray:
     if isinstance(space, spaces.Discrete):
         return np.eye(space.n, dtype=np.float32)[array.reshape(-1) - space.start]
     if isinstance(space, (spaces.Box, spaces.MultiBinary)):
-        return array.reshape(len(array), -1).astype(np.float32)
+        return real_numbers(array.reshape(len(array), -1), "values of the dataset")
     raise KoopaxError(f"a {type(space).__name__} space has no vector form here: choose a dataset of Box spaces.")
 
 

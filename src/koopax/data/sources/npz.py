@@ -7,11 +7,14 @@ Three layouts are read, told apart by their keys and axes:
 - episodes of equal length: `observations [E, T + 1, S]`, `actions [E, T, A]`, `rewards [E, T]`; without the axis E, one
   episode;
 - D4RL's flat transitions with `terminals` and `timeouts`.
+
+`rewards` may be missing where the reader is told that there are none.
 """
 
 import json
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,31 +24,52 @@ from koopax.data.episodes import Episodes
 from koopax.data.metadata import Metadata
 from koopax.data.sources.d4rl import read_transitions
 from koopax.data.statistics import iterate_chunks
+from koopax.data.validation import real_numbers
+
+_ARRAYS = ("observations", "actions", "rewards")
 
 
-def read(path: Path) -> Iterator[Episodes]:
-    """Episodes of an archive."""
+def read(path: Path, *, reward: str | None = None) -> Iterator[Episodes]:
+    """Episodes of an archive.
+
+    Args:
+        path: an `.npz` file.
+        reward: "none" for data without rewards; those in the archive, if any, don't count.
+    """
+    if reward not in (None, "none"):
+        raise KoopaxError(f"rewards of an .npz are its array 'rewards', not {reward!r}: leave it out, or say `none`.")
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise KoopaxError(f"{str(path)!r} is not a readable .npz of plain arrays ({error}): write it again.") from error
-    if "terminals" in arrays and "lengths" not in arrays:
-        yield from read_transitions(arrays, str(path))
+    if reward is None:
+        yield from _read(arrays, str(path))
         return
-    missing = [key for key in ("observations", "actions", "rewards") if key not in arrays]
+    if "actions" in arrays:
+        arrays["rewards"] = np.zeros(arrays["actions"].shape[:-1], np.float32)
+    for episodes in _read(arrays, str(path)):
+        yield replace(episodes, metadata=replace(episodes.metadata, has_rewards=False))
+
+
+def _read(arrays: dict[str, np.ndarray], name: str) -> Iterator[Episodes]:
+    if "terminals" in arrays and "lengths" not in arrays:
+        yield from read_transitions(arrays, name)
+        return
+    missing = [key for key in _ARRAYS if key not in arrays]
     if missing:
         found = ", ".join(sorted(arrays)) or "nothing"
-        raise KoopaxError(f"{str(path)!r} has no array {missing[0]!r}: it holds {found}.")
+        remedy = " (if there are none, say reward=none or --reward none)" if missing == ["rewards"] else ""
+        raise KoopaxError(f"{name!r} has no array {missing[0]!r}: it holds {found}{remedy}.")
     if "lengths" in arrays:
-        yield _read_flat(arrays, str(path))
+        yield _read_flat(arrays, name)
     elif arrays["observations"].ndim in (2, 3):
         one = arrays["observations"].ndim == 2
-        lists = ([arrays[key]] if one else arrays[key] for key in ("observations", "actions", "rewards"))
+        lists = ([arrays[key]] if one else arrays[key] for key in _ARRAYS)
         yield Episodes.from_arrays(*lists, check=False)
     else:
         raise KoopaxError(
-            f"observations in {str(path)!r} have shape {arrays['observations'].shape}: give [episodes, steps + 1, "
+            f"observations in {name!r} have shape {arrays['observations'].shape}: give [episodes, steps + 1, "
             "states], or [rows, states] with the array 'lengths'."
         )
 
@@ -63,12 +87,12 @@ def _read_flat(arrays: dict[str, np.ndarray], name: str) -> Episodes:
         raise KoopaxError(f"the metadata of {name!r} is not JSON that koopax wrote ({error}).") from error
     ends = np.cumsum(lengths)
     padded = {
-        key: np.insert(np.asarray(arrays[key], np.float32), ends, value, axis=0)
+        key: np.insert(real_numbers(arrays[key], f"{key} in {name!r}"), ends, value, axis=0)
         for key, value in (("actions", 0), ("rewards", 0), ("durations", 1))
         if key in arrays
     }
     return Episodes(
-        observations=np.asarray(arrays["observations"], np.float32),
+        observations=real_numbers(arrays["observations"], f"observations in {name!r}"),
         **padded,
         starts=np.concatenate([[0], np.cumsum(lengths + 1)]),
         terminated=np.asarray(arrays.get("terminated", np.zeros(len(lengths))), bool),

@@ -59,13 +59,15 @@ def read(
         episode: column that tells episodes apart; guessed: `episode`, `episode_id`, `trajectory`.
         state: state columns, a list or one string with commas; guessed: those that begin with `state_` or `obs_`.
         action: action columns, or "none" for a system without actions; guessed: those that begin with `action_`.
-        reward: reward column, or "none" for a table without rewards (they are then 0); guessed: `reward`.
+        reward: reward column, or "none" for a table without rewards; guessed: `reward`.
         time: column with the time of each row in seconds, from which the durations of the steps follow; without it a
             column `duration` in nominal steps is used if there is one.
         step_seconds: seconds of a nominal step; by default the median step of the time column.
     """
     is_csv = path.suffix.lower() == ".csv"
     names, stored = _header(path, is_csv)
+    if reward is None and stored is not None and not stored.has_rewards:
+        reward = "none"
     choice = _choose(path, names, episode, state, action, reward, time)
     columns = _columns(path, is_csv, choice)
     order, starts = _episode_rows(columns[choice.episode], str(path), choice.episode)
@@ -84,6 +86,7 @@ def read(
         if arrays[name] is not None:
             arrays[name][last] = value
     metadata, sources = _sources(columns, choice, order, starts, stored)
+    metadata = replace(metadata, has_rewards=choice.reward is not None)
     if step_seconds is not None:
         metadata = replace(metadata, step_seconds=float(step_seconds))
     terminated = _numbers(columns[choice.terminated], str(path))[order] > 0 if choice.terminated else None
@@ -114,37 +117,54 @@ def _header(path: Path, is_csv: bool) -> tuple[list[str], Metadata | None]:
 
 
 def _choose(path: Path, names: list[str], episode, state, action, reward, time) -> _Choice:
-    def one(part: str, given: str | None, guesses: Sequence[str], required: bool) -> str | None:
-        if given is not None:
-            if given not in names:
-                raise unknown_name(f"{part} column", given, names)
-            return given
-        found = next((name for name in guesses if name in names), None)
-        if found is None and required:
-            raise KoopaxError(f"{str(path)!r} has no {part} column: name one with {part}=, of {', '.join(names)}.")
+    def missing(part: str, no_need: str = "") -> KoopaxError:
+        return KoopaxError(
+            f"{str(path)!r} has no {part} column: name it by {part}= (on the command line --{part}), of "
+            f"{', '.join(names)}{no_need}."
+        )
+
+    def one(part: str, given: str | None, guesses: Sequence[str] = ()) -> str | None:
+        if given is not None and given not in names:
+            raise unknown_name(f"{part} column", given, names)
+        found = given if given is not None else next((name for name in guesses if name in names), None)
+        if found is not None and names.count(found) > 1:
+            raise KoopaxError(
+                f"{str(path)!r} has {names.count(found)} columns called {found!r}: give each its own name, so that it "
+                f"is clear which is meant as {part}."
+            )
         return found
 
     def several(part: str, given: Names, prefixes: Sequence[str]) -> list[str]:
         if given == "none":
             return []
         if given is None:
-            found = [name for name in names if name.startswith(tuple(prefixes)) or name == part]
-            if not found:
-                raise KoopaxError(f"{str(path)!r} has no {part} column: name some with {part}=, of {', '.join(names)}.")
-            return found
-        chosen = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
-        return [one(part, name, (), True) or name for name in chosen]
+            chosen = [name for name in names if name.startswith(tuple(prefixes)) or name == part]
+            if not chosen:
+                raise missing(part)
+        else:
+            chosen = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
+        found = [one(part, name) or name for name in chosen]
+        if twice := [name for name in found if found.count(name) > 1]:
+            raise KoopaxError(f"the {part} column {twice[0]!r} is named {found.count(twice[0])} times: name it once.")
+        return found
 
-    return _Choice(
-        episode=one("episode", episode, _EPISODE_NAMES, True) or "",
+    chosen_episode = one("episode", episode, _EPISODE_NAMES)
+    if chosen_episode is None:
+        raise missing("episode")
+    chosen_reward = None if reward == "none" else one("reward", reward, ("reward",))
+    choice = _Choice(
+        episode=chosen_episode,
         state=several("state", state, _STATE_PREFIXES),
         action=several("action", action, ("action_",)),
-        reward=None if reward == "none" else one("reward", reward, ("reward",), True),
-        time=one("time", time, (), False),
-        duration=None if time else one("duration", None, ("duration",), False),
-        terminated=one("terminated", None, ("terminated", "terminal"), False),
-        source=one("source", None, ("source",), False),
+        reward=chosen_reward,
+        time=one("time", time),
+        duration=None if time else one("duration", None, ("duration",)),
+        terminated=one("terminated", None, ("terminated", "terminal")),
+        source=one("source", None, ("source",)),
     )
+    if chosen_reward is None and reward != "none":
+        raise missing("reward", ", or say `none` if the data has no rewards")
+    return choice
 
 
 def _columns(path: Path, is_csv: bool, choice: _Choice) -> dict[str, Any]:
@@ -264,7 +284,7 @@ def _schema(episodes: Episodes) -> Any:
     fields = [("episode", pyarrow.int64()), ("step", pyarrow.int64())]
     fields += [(f"state_{name}", pyarrow.float32()) for name in states]
     fields += [(f"action_{name}", pyarrow.float32()) for name in actions]
-    fields += [("reward", pyarrow.float32())]
+    fields += [("reward", pyarrow.float32())] if episodes.has_rewards else []
     fields += [("duration", pyarrow.float32())] if episodes.durations is not None else []
     fields += [("terminated", pyarrow.bool_()), ("source", pyarrow.string())]
     stored = json.dumps(metadata.to_json(), sort_keys=True).encode()
@@ -281,8 +301,10 @@ def _written_columns(episodes: Episodes, chunk: Any, schema: Any) -> list[Any]:
         pyarrow.array(np.repeat(numbers, lengths)),
         pyarrow.array(np.arange(len(last)) - np.repeat(chunk.starts[:-1], lengths)),
         *(pyarrow.array(column) for column in chunk.observations.T),
-        *(pyarrow.array(column, mask=last) for column in (*chunk.actions.T, chunk.rewards)),
+        *(pyarrow.array(column, mask=last) for column in chunk.actions.T),
     ]
+    if episodes.has_rewards:
+        columns.append(pyarrow.array(chunk.rewards, mask=last))
     if chunk.durations is not None:
         columns.append(pyarrow.array(chunk.durations, mask=last))
     names = np.asarray(episodes.metadata.source_names, object)[episodes.sources[numbers]]
