@@ -23,16 +23,16 @@ def numbered(lengths, irregular=False) -> Episodes:
 def starts_of(windows) -> list[tuple[int, int]]:
     """Check that each window is consecutive steps of one episode, and return (episode, first step)."""
     states, actions, rewards = (np.asarray(a) for a in windows[:3])
-    batch, horizon = rewards.shape
-    assert states.shape == (batch, horizon + 1, 2)
-    assert actions.shape == (batch, horizon, 2)
-    assert (states[:, :, 0] == states[:, :1, 0]).all(), "a window crosses an episode"
-    assert (np.diff(states[:, :, 1], axis=1) == 1).all(), "a window is not consecutive"
-    np.testing.assert_array_equal(actions, states[:, :-1])
-    np.testing.assert_array_equal(rewards, states[:, :-1, 0] * 1000 + states[:, :-1, 1])
+    horizon, batch = rewards.shape
+    assert states.shape == (horizon + 1, batch, 2)
+    assert actions.shape == (horizon, batch, 2)
+    assert (states[:, :, 0] == states[:1, :, 0]).all(), "a window crosses an episode"
+    assert (np.diff(states[:, :, 1], axis=0) == 1).all(), "a window is not consecutive"
+    np.testing.assert_array_equal(actions, states[:-1])
+    np.testing.assert_array_equal(rewards, states[:-1, :, 0] * 1000 + states[:-1, :, 1])
     if windows.durations is not None:
-        np.testing.assert_array_equal(windows.durations, states[:, :-1, 1] + 1)
-    return [(int(e), int(s)) for e, s in states[:, 0]]
+        np.testing.assert_array_equal(windows.durations, states[:-1, :, 1] + 1)
+    return [(int(e), int(s)) for e, s in states[0]]
 
 
 def all_starts(lengths, horizon):
@@ -94,23 +94,12 @@ def test_same_key_same_windows_inside_and_outside_jit():
 
 
 @pytest.mark.parametrize("irregular", [False, True])
-def test_time_major_is_the_transpose(irregular):
-    episodes = random_episodes([20, 30], irregular=irregular)
-    key = jax.random.key(0)
-    batch_major = WindowSampler(episodes, 7).sample(key, 5)
-    time_major = WindowSampler(episodes, 7, time_major=True).sample(key, 5)
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, np.swapaxes(b, 0, 1)), batch_major, time_major)
-    a, b = (next(iter(fixed_windows(episodes, 7, 9, 0, time_major=t))) for t in (False, True))
-    np.testing.assert_array_equal(a.states, np.swapaxes(b.states, 0, 1))
-
-
-@pytest.mark.parametrize(("irregular", "time_major"), [(False, True), (True, False)])
-def test_mapped_windows_equal_those_in_memory(tmp_path, irregular, time_major):
+def test_mapped_windows_equal_those_in_memory(tmp_path, irregular):
     episodes = random_episodes([20, 3, 30, 25], irregular=irregular)
     on_disk = mapped(episodes, tmp_path)
     compiled = jax.jit(lambda sampler, key: sampler.sample(key, 33))
     for here, there in ((episodes, on_disk), (episodes.split(0.5, 0)[0], on_disk.split(0.5, 0)[0])):
-        left, right = (compiled(WindowSampler(e, 6, time_major=time_major), jax.random.key(1)) for e in (here, there))
+        left, right = (compiled(WindowSampler(e, 6), jax.random.key(1)) for e in (here, there))
         jax.tree.map(np.testing.assert_array_equal, left, right)
         for a, b in zip(fixed_windows(here, 6, 40, 2), fixed_windows(there, 6, 40, 2), strict=True):
             jax.tree.map(np.testing.assert_array_equal, a, b)

@@ -160,7 +160,7 @@ def test_every_step_of_a_window_is_as_likely(horizon, count):
 @pytest.mark.parametrize(("horizon", "stride"), [(12, 4), (11, 4), (3, 5)])
 def test_a_loss_on_some_steps_expects_the_loss_on_all(data, horizon, stride):
     model = linear_model(data[0])
-    windows = WindowSampler(data[0], horizon, time_major=True).sample(jax.random.key(0), 6)
+    windows = WindowSampler(data[0], horizon).sample(jax.random.key(0), 6)
 
     def term(stride, key):
         return loss_terms(model, windows, TrainConfig(loss_stride=stride, consistency_steps=None), key=key)
@@ -177,10 +177,10 @@ def test_a_loss_on_some_steps_expects_the_loss_on_all(data, horizon, stride):
 @pytest.mark.parametrize("stride", [1, 2])
 def test_chunks_of_time_change_nothing_but_memory(data, core, stride):
     model = DynamicsModel.create(core, data[0], latent_size=8, encoder_hidden=(8,), key=jax.random.key(0))
-    windows = WindowSampler(data[0], 11, time_major=True).sample(jax.random.key(0), 3)
+    windows = WindowSampler(data[0], 11).sample(jax.random.key(0), 3)
 
     def gradient(chunk):
-        config = TrainConfig(loss_stride=stride, time_chunk=chunk, consistency_steps=None)
+        config = TrainConfig(loss_stride=stride, remat_steps=chunk, consistency_steps=None)
 
         def loss(parameters):
             terms = loss_terms(eqx.combine(parameters, model), windows, config, key=jax.random.key(2))
@@ -193,8 +193,8 @@ def test_chunks_of_time_change_nothing_but_memory(data, core, stride):
 
 def test_a_core_that_sees_the_whole_window_has_no_chunks(data):
     model = DynamicsModel.create("dssm", data[0], latent_size=8, layers=1, state_size=4, key=jax.random.key(0))
-    with pytest.raises(KoopaxError, match="time_chunk"):
-        koopax.fit(model, data[0], horizon=10, steps=1, time_chunk=5, batch_size=2)
+    with pytest.raises(KoopaxError, match="remat_steps"):
+        koopax.fit(model, data[0], horizon=10, steps=1, remat_steps=5, batch_size=2)
 
 
 def test_the_learning_rate_rises_and_falls():

@@ -1,6 +1,6 @@
-"""How training is cut up changes what it costs and nothing else: steps into programs, batches into pieces."""
+"""How training is cut up changes what it costs and nothing else: steps into programs, batches into microbatches."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from koopax.data import load, save
 from koopax.training import loop
 from koopax.training.config import TrainConfig
 from koopax.training.loop import Programs, fresh_state
-from koopax.training.pieces import STEPS, fastest_pieces
+from koopax.training.microbatch import STEPS, fastest_microbatch
 
 
 def noise(*, irregular=False):
@@ -98,9 +98,9 @@ def test_data_outside_of_memory_is_read_inside_the_program(tmp_path):
 
 
 @pytest.mark.parametrize("core", ["koopman", "transformer"])
-def test_pieces_of_a_batch_have_its_gradient(core, episodes):
+def test_microbatches_have_the_gradient_of_their_batch(core, episodes):
     def step(together):
-        config = TrainConfig(horizon=7, batch_size=6, loss_stride=3, learning_rate=1e-2, windows_together=together)
+        config = TrainConfig(horizon=7, batch_size=6, loss_stride=3, learning_rate=1e-2, microbatch_size=together)
         programs, key = Programs(episodes, None, config), jax.random.key(1)
         state = fresh_state(small(core, episodes), config)
         programs.compile(state, key)
@@ -114,18 +114,24 @@ def test_pieces_of_a_batch_have_its_gradient(core, episodes):
 
 
 @given(batch=st.integers(1, 600), horizon=st.integers(1, 1000), stride=st.integers(1, 50))
-def test_pieces_divide_the_batch_and_are_neither_too_large_nor_tiny(batch, horizon, stride):
+def test_microbatches_divide_the_batch_and_are_neither_too_large_nor_tiny(batch, horizon, stride):
     config = TrainConfig(horizon=horizon, batch_size=batch, loss_stride=stride)
-    size = fastest_pieces(config, "koopman")
+    size = fastest_microbatch(config, "koopman")
     most = max(1, STEPS["koopman"] * stride // horizon)
     assert batch % size == 0
     assert size == batch or size <= most
     assert 4 * size >= min(most, batch)
-    assert fastest_pieces(config, "gru") == batch
+    assert fastest_microbatch(config, "gru") == batch
     # All steps of a window pass through the others, wherever the losses look.
-    assert fastest_pieces(config, "transformer") == fastest_pieces(replace(config, loss_stride=1), "koopman")
+    assert fastest_microbatch(config, "transformer") == fastest_microbatch(replace(config, loss_stride=1), "koopman")
 
 
-def test_pieces_that_do_not_divide_the_batch_are_refused():
-    with pytest.raises(KoopaxError, match="windows_together is 5, which does not divide the batch of 16"):
-        TrainConfig(batch_size=16, windows_together=5)
+def test_microbatches_that_do_not_divide_the_batch_are_refused():
+    with pytest.raises(KoopaxError, match="microbatch_size is 5, which does not divide the batch of 16"):
+        TrainConfig(batch_size=16, microbatch_size=5)
+
+
+def test_settings_recorded_under_their_former_names_are_read():
+    former = asdict(TrainConfig(batch_size=16, microbatch_size=4, remat_steps=20))
+    former["windows_together"], former["time_chunk"] = former.pop("microbatch_size"), former.pop("remat_steps")
+    assert TrainConfig.from_json(former) == TrainConfig(batch_size=16, microbatch_size=4, remat_steps=20)

@@ -3,7 +3,7 @@
 Every arm is trained for state prediction with the same loss: the squared error of every state of the window and, with
 weight 0.001, the consistency of the latents. They differ in two things: `paper-listing` takes the consistency on every
 step, as published, the others on a random subset, which is the default of `koopax train`; and batches are cut into
-pieces where `koopax.training.pieces` does so.
+pieces where `koopax.training.microbatch` does so.
 
 Settings and arms of the form `MODEL@N` can take the losses on every N-th step of a window only, from a random one on.
 The listing never does. What is timed is the program that `koopax.fit` runs.
@@ -45,10 +45,10 @@ def build_model(arm: str, data: Episodes, *, key: PRNGKeyArray) -> DynamicsModel
 def train_config(arm: str, horizon: int, settings: SpeedSettings) -> TrainConfig:
     """How the arm is trained: koopax's defaults, except for what the settings say."""
     name, _ = parse_arm(arm)
-    published = {"consistency_steps": None, "windows_together": settings.batch_size}
+    published = {"consistency_steps": None, "microbatch_size": settings.batch_size}
     options: dict[str, Any] = published if name == LISTING else {}
-    if settings.time_chunk is not None and name.startswith("koopman"):
-        options["time_chunk"] = settings.time_chunk
+    if settings.remat_steps is not None and name.startswith("koopman"):
+        options["remat_steps"] = settings.remat_steps
     return TrainConfig(
         horizon=horizon,
         batch_size=settings.batch_size,

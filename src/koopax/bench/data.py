@@ -57,7 +57,7 @@ def main() -> None:
         load = median_seconds(lambda: koopax.load(str(path)), 3)
         data = koopax.load(str(path))
 
-    sampler = WindowSampler(data, HORIZON, time_major=True)
+    sampler = WindowSampler(data, HORIZON)
     draw = eqx.filter_jit(lambda sampler, key: sampler.sample(key, BATCH))
     sample = median_seconds(lambda: jax.block_until_ready(draw(sampler, jax.random.key(0))), 20)
 

@@ -86,7 +86,7 @@ ARMS = {
     "whole batches": Arm(
         "16 windows at a time instead of 256, where losses are on every step",
         "their decoded steps stay in the cache; the gradient is the mean over all of them",
-        replace(EVERY_STEP, windows_together=EVERY_STEP.batch_size),
+        replace(EVERY_STEP, microbatch_size=EVERY_STEP.batch_size),
         against="loss on every step",
     ),
     "consistency on every step": Arm(
@@ -120,9 +120,9 @@ ARMS = {
         preset="koopman-paper",
     ),
     "chunks of 20": Arm(
-        "everything kept for the gradient instead of chunks of 20 steps (`--time-chunk 20`)",
-        "nothing is computed twice; chunks are for windows that do not fit into memory",
-        replace(EVERY_STEP, time_chunk=20),
+        "everything kept for the gradient instead of 20 steps at a time (`--remat-steps 20`)",
+        "nothing is computed twice; rematerialisation is for windows that do not fit into memory",
+        replace(EVERY_STEP, remat_steps=20),
         against="loss on every step",
     ),
 }

@@ -25,13 +25,13 @@ class SpeedSettings:
     rounds: int = 7
     """Interleaved rounds; slow arms leave after three."""
     loss_stride: int | None = 10
-    """Every arm's losses are taken on every so many-th step of a window, but on four steps of it at least; 1 is every
-    step, 10 what the Koopman model is trained with by default, and None each core's own in `koopax.models.presets`. The
+    """Every arm's losses are taken on every n-th step of a window, but on four steps of it at least; 1 is every step,
+    10 what the Koopman model is trained with by default, and None each core's own in `koopax.models.presets`. The
     listing's are on every step in any case."""
     reward: bool = False
     """Whether rewards are predicted too, by every arm."""
-    time_chunk: int | None = None
-    """Steps that the Koopman arms keep in memory at a time; None for all of them."""
+    remat_steps: int | None = None
+    """Steps that the Koopman arms keep for a gradient, the others are computed again; None keeps all of them."""
     memory: bool = True
     """Whether each arm's memory is measured, in a process of its own."""
     source: str = "koopax/halfcheetah/expert-v0"
@@ -46,7 +46,7 @@ class SpeedSettings:
                 raise unknown_name("model", model, [*PRESETS, LISTING])
             if stride is not None and (stride < 1 or model == LISTING):
                 raise KoopaxError(f"{name!r} is no arm: use a stride of 1 or more, and none for {LISTING}.")
-        for name in ("batch_size", "rounds", "loss_stride", "time_chunk"):
+        for name in ("batch_size", "rounds", "loss_stride", "remat_steps"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
         if not self.models or not self.horizons or min(self.horizons) < 1:

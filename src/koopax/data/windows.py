@@ -19,15 +19,15 @@ from koopax.data.episodes import Episodes
 
 
 class Windows(NamedTuple):
-    """A batch of windows; the first two axes are swapped in time-major order."""
+    """A batch of windows, time-major: a core unrolls along the first axis."""
 
-    states: Float[Array, "batch time+1 state"]
+    states: Float[Array, "time+1 batch state"]
     """s_t … s_{t+T}."""
-    actions: Float[Array, "batch time action"]
+    actions: Float[Array, "time batch action"]
     """a_t … a_{t+T−1}."""
-    rewards: Float[Array, "batch time"]
+    rewards: Float[Array, "time batch"]
     """r_t … r_{t+T−1}; r_k belongs to (s_k, a_k)."""
-    durations: Float[Array, "batch time"] | None
+    durations: Float[Array, "time batch"] | None
     """Length of each step in nominal steps, or None where all are 1."""
 
 
@@ -60,10 +60,9 @@ def _rows_of(xp, numbers, before, first_rows):
     return first_rows[episode] + numbers - before[episode]
 
 
-def _gather(xp, data: tuple, rows, horizon: int, time_major: bool) -> Windows:
-    steps = xp.arange(horizon + 1, dtype=rows.dtype)
-    index = steps[:, None] + rows[None, :] if time_major else rows[:, None] + steps[None, :]
-    index_of_steps = index[:-1] if time_major else index[:, :-1]
+def _gather(xp, data: tuple, rows, horizon: int) -> Windows:
+    index = xp.arange(horizon + 1, dtype=rows.dtype)[:, None] + rows[None, :]
+    index_of_steps = index[:-1]
     observations, actions, rewards, durations = data
     return Windows(
         states=observations[index],
@@ -84,16 +83,14 @@ class WindowSampler(eqx.Module):
     first_rows: Int[Array, "episodes"]
     data: tuple[Array | None, ...] | None
     horizon: int = eqx.field(static=True)
-    time_major: bool = eqx.field(static=True)
     num_windows: int = eqx.field(static=True)
     mapped: Episodes | None = eqx.field(static=True)
 
-    def __init__(self, episodes: Episodes, horizon: int, *, time_major: bool = False) -> None:
+    def __init__(self, episodes: Episodes, horizon: int) -> None:
         before, first_rows = _counted(episodes, horizon)
         self.before = jnp.asarray(before, jnp.int32)
         self.first_rows = jnp.asarray(first_rows, jnp.int32)
         self.horizon = horizon
-        self.time_major = time_major
         self.num_windows = int(before[-1])
         self.mapped = episodes if episodes.is_memory_mapped else None
         self.data = None if episodes.is_memory_mapped else jax.tree.map(jnp.asarray, _arrays(episodes))
@@ -106,14 +103,14 @@ class WindowSampler(eqx.Module):
     def gather(self, rows: Int[Array, "batch"]) -> Windows:
         """The windows that begin at these rows."""
         if self.data is not None:
-            return _gather(jnp, self.data, rows, self.horizon, self.time_major)
+            return _gather(jnp, self.data, rows, self.horizon)
         mapped = self.mapped
         assert mapped is not None
         like = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.float32), _arrays(mapped))
-        shapes = jax.eval_shape(lambda data, rows: _gather(jnp, data, rows, self.horizon, self.time_major), like, rows)
+        shapes = jax.eval_shape(lambda data, rows: _gather(jnp, data, rows, self.horizon), like, rows)
 
         def on_host(rows):
-            return _gather(np, _arrays(mapped), np.asarray(rows, np.int64), self.horizon, self.time_major)
+            return _gather(np, _arrays(mapped), np.asarray(rows, np.int64), self.horizon)
 
         return jax.pure_callback(on_host, shapes, rows)
 
@@ -121,12 +118,11 @@ class WindowSampler(eqx.Module):
 class FixedWindows:
     """The same windows every time it is iterated, as NumPy batches gathered one by one."""
 
-    def __init__(self, episodes: Episodes, rows: np.ndarray, horizon: int, batch_size: int, time_major: bool) -> None:
+    def __init__(self, episodes: Episodes, rows: np.ndarray, horizon: int, batch_size: int) -> None:
         self.episodes = episodes
         self.rows = rows
         self.horizon = horizon
         self.batch_size = batch_size
-        self.time_major = time_major
 
     @property
     def num_windows(self) -> int:
@@ -139,12 +135,10 @@ class FixedWindows:
     def __iter__(self) -> Iterator[Windows]:
         for start in range(0, len(self.rows), self.batch_size):
             rows = self.rows[start : start + self.batch_size]
-            yield _gather(np, _arrays(self.episodes), rows, self.horizon, self.time_major)
+            yield _gather(np, _arrays(self.episodes), rows, self.horizon)
 
 
-def fixed_windows(
-    episodes: Episodes, horizon: int, count: int, seed: int, *, batch_size: int = 1000, time_major: bool = False
-) -> FixedWindows:
+def fixed_windows(episodes: Episodes, horizon: int, count: int, seed: int, *, batch_size: int = 1000) -> FixedWindows:
     """`count` different windows for evaluation, in random order; every window there is, once, where there are fewer.
 
     Batches hold `batch_size` windows, the last one possibly fewer.
@@ -154,7 +148,7 @@ def fixed_windows(
     before, first_rows = _counted(episodes, horizon)
     total = int(before[-1])
     numbers = np.random.default_rng(seed).choice(total, size=min(count, total), replace=False)
-    return FixedWindows(episodes, _rows_of(np, numbers, before, first_rows), horizon, batch_size, time_major)
+    return FixedWindows(episodes, _rows_of(np, numbers, before, first_rows), horizon, batch_size)
 
 
 def _arrays(episodes: Episodes) -> tuple:

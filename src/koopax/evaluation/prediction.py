@@ -123,7 +123,7 @@ def prediction_error(
         reencode_every: see `DynamicsModel.rollout`.
         watch: called with the windows done and the windows in all.
     """
-    batches = fixed_windows(episodes, horizon, windows, seed=seed, batch_size=BATCH, time_major=True)
+    batches = fixed_windows(episodes, horizon, windows, seed=seed, batch_size=BATCH)
 
     @eqx.filter_jit
     def squared_errors(model: DynamicsModel, windows: Windows) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
             assert prediction.latents is not None
             return prediction.latents
 
-        latents = jax.vmap(latents_of, in_axes=(0, 0, None if durations is None else 0))(states, actions, durations)
+        latents = jax.vmap(latents_of, in_axes=(0, 1, None if durations is None else 1))(states, actions, durations)
         moving = (latents - jnp.mean(latents, axis=(0, 1)))[..., :width]
 
         def of_last(latent, moved):  # [state, 2, modes] · [2, modes]
@@ -139,6 +139,6 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
 
     durations = None if batch.durations is None else jnp.asarray(batch.durations)
     energy = np.asarray(
-        contributions(model, jnp.asarray(batch.states[:, 0]), jnp.asarray(batch.actions), durations), np.float64
+        contributions(model, jnp.asarray(batch.states[0]), jnp.asarray(batch.actions), durations), np.float64
     )
     return energy / energy.sum()

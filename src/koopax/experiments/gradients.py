@@ -46,8 +46,9 @@ def measure(budget: Budget) -> dict[str, Any]:
             return model.encode(state), model.normaliser.normalise_action(actions)
 
         transfers = []
-        for states, actions in zip(batch.states, batch.actions, strict=True):
-            latent, inputs = start_and_actions(model, jnp.asarray(states[0]), jnp.asarray(actions))
+        for window in range(WINDOWS):
+            state, actions = batch.states[0, window], batch.actions[:, window]
+            latent, inputs = start_and_actions(model, jnp.asarray(state), jnp.asarray(actions))
             transfers.append(gradient_profile(model.core, latent, inputs).transfer)
         found[label] = {"transfer": np.mean(transfers, axis=0).tolist(), "theorem": _theorem(model, budget.horizon)}
     return {"horizon": budget.horizon, "windows": WINDOWS, "arms": found, **provenance()}

@@ -123,17 +123,19 @@ class KoopmanCore(LatentDynamics):
         *,
         stride: int,
         first: Int[Array, ""],
-        chunk: int | None = None,
+        remat_steps: int | None = None,
     ) -> Float[Array, "steps batch latent"]:
         """Every n-th latent, without those in between: n steps of a diagonal system are one step of another,
 
             x_{k+n} = λ̄ⁿ x_k + [λ̄ⁿ⁻¹ L̄, …, λ̄ L̄, L̄] [u_k; …; u_{k+n−1}].
 
         The actions of n steps enter by one matrix product, and only every n-th latent is ever written to memory, which
-        leaves nothing for `chunk` to save.
+        leaves nothing for `remat_steps` to save.
         """
         if durations is not None or stride == 1:
-            return super().rollout_every(latents, actions, durations, stride=stride, first=first, chunk=chunk)
+            return super().rollout_every(
+                latents, actions, durations, stride=stride, first=first, remat_steps=remat_steps
+            )
         horizon, batch, _ = actions.shape
         steps = -(-horizon // stride)
         discrete = discretise(self.spectrum)

@@ -66,29 +66,29 @@ class LatentDynamics(eqx.Module):
         *,
         stride: int,
         first: Int[Array, ""],
-        chunk: int | None = None,
+        remat_steps: int | None = None,
     ) -> Float[Array, "steps batch latent"]:
         """For a whole batch: the latents after the actions number first, first + stride, …, counted from 0.
 
         There are ⌈T / stride⌉ of them, wherever in [0, stride) the first one is; one that falls behind the last action
         is of no meaning. Training looks at some steps of a window only, and a linear core need not visit the others.
-        With `chunk`, a gradient keeps what lies beneath the latents for so many steps at a time and computes it again
-        for the others: less memory, more work.
+        With `remat_steps` (rematerialisation), a gradient keeps what lies beneath the latents for that many steps at a
+        time and computes it again for the others: less memory, more work.
         """
-        if chunk is None or chunk >= actions.shape[0]:
+        if remat_steps is None or remat_steps >= actions.shape[0]:
             rolled = self._roll_batch(latents, actions, durations)
         else:
-            rolled = self._roll_chunks(latents, actions, durations, chunk)
+            rolled = self._roll_rematerialised(latents, actions, durations, remat_steps)
         return rolled if stride == 1 else rolled[steps_every(actions.shape[0], stride, first)]
 
     def _roll_batch(self, latents: Array, actions: Array, durations: Array | None) -> Array:
         over_batch = (0, 1, None if durations is None else 1)
         return jax.vmap(self.rollout, in_axes=over_batch, out_axes=1)(latents, actions, durations)
 
-    def _roll_chunks(self, latents: Array, actions: Array, durations: Array | None, chunk: int) -> Array:
+    def _roll_rematerialised(self, latents: Array, actions: Array, durations: Array | None, remat_steps: int) -> Array:
         if isinstance(self, SequenceDynamics):
             raise KoopaxError(
-                f"{type(self).__name__} sees a window as a whole: leave time_chunk out, or use koopman, mlp or gru."
+                f"{type(self).__name__} sees a window as a whole: leave remat_steps out, or use koopman, mlp or gru."
             )
 
         @jax.checkpoint
@@ -96,7 +96,7 @@ class LatentDynamics(eqx.Module):
             rolled = self._roll_batch(now, *inputs)
             return rolled[-1], rolled
 
-        _, rolled = jax.lax.scan(roll, latents, in_chunks((actions, durations), chunk))
+        _, rolled = jax.lax.scan(roll, latents, in_chunks((actions, durations), remat_steps))
         return rolled.reshape(-1, *rolled.shape[2:])[: actions.shape[0]]
 
 

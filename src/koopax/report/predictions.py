@@ -27,7 +27,7 @@ class TestWindows:
     @cached_property
     def values(self) -> Windows:
         """The windows themselves, as NumPy arrays [window, time, …]."""
-        return next(iter(self.fixed))
+        return jax.tree.map(lambda array: array.swapaxes(0, 1), next(iter(self.fixed)))
 
     @cached_property
     def episode(self) -> np.ndarray:

@@ -5,6 +5,9 @@ from typing import Any
 
 from koopax._errors import KoopaxError
 
+# What runs that were recorded earlier call a setting.
+FORMER_NAMES = {"time_chunk": "remat_steps", "windows_together": "microbatch_size"}
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -35,14 +38,15 @@ class TrainConfig:
     reward_weight: float = 1.0
     """Weight of the reward loss."""
     loss_stride: int | None = None
-    """States and rewards are decoded and compared on every so many-th step of a window, from a random one on; 1 for
+    """n, where states and rewards are decoded and compared on every n-th step of a window, from a random one on; 1 for
     every step, None for the core's own in `koopax.models.presets`, but for four steps of a window at least."""
-    time_chunk: int | None = None
-    """Bounds the memory of a gradient: besides the latents, only what belongs to so many steps of the windows is kept,
-    and the rest is computed again. None keeps everything."""
-    windows_together: int | None = None
-    """Windows whose gradient is computed at a time, a divisor of `batch_size`: the mean over all is the batch's, and
-    only what belongs to these takes memory. None is what is fastest for the core, see `koopax.training.pieces`."""
+    remat_steps: int | None = None
+    """Rematerialisation, which bounds the memory of a gradient: besides the latents, only what belongs to that many
+    steps of the windows is kept, and the rest is computed again. None keeps everything."""
+    microbatch_size: int | None = None
+    """Windows whose gradient is computed at a time, a divisor of `batch_size`: the mean over all microbatches is the
+    batch's, and only what belongs to one takes memory. None is what is fastest for the core, see
+    `koopax.training.microbatch`."""
     consistency_weight: float = 0.001
     """Weight of the consistency loss; 0 leaves it out."""
     consistency_steps: int | None = 4
@@ -71,17 +75,17 @@ class TrainConfig:
         for name in (
             "steps",
             "loss_stride",
-            "time_chunk",
-            "windows_together",
+            "remat_steps",
+            "microbatch_size",
             "consistency_steps",
             "validation_horizon",
             "patience",
         ):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more, or None for its default.")
-        if self.windows_together is not None and self.batch_size % self.windows_together:
+        if self.microbatch_size is not None and self.batch_size % self.microbatch_size:
             raise KoopaxError(
-                f"windows_together is {self.windows_together}, which does not divide the batch of {self.batch_size}: "
+                f"microbatch_size is {self.microbatch_size}, which does not divide the batch of {self.batch_size}: "
                 "use a divisor, or None for its default."
             )
         for name in ("learning_rate", "clip"):
@@ -102,7 +106,12 @@ class TrainConfig:
     def from_json(cls, document: dict[str, Any]) -> "TrainConfig":
         """The settings recorded in a run folder."""
         known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in known})
+        return cls(**{name: value for name, value in current_names(document).items() if name in known})
+
+
+def current_names(document: dict[str, Any]) -> dict[str, Any]:
+    """Recorded settings under the names they have now."""
+    return {FORMER_NAMES.get(name, name): value for name, value in document.items()}
 
 
 def stride_within(stride: int, horizon: int) -> int:

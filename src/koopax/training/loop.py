@@ -32,7 +32,7 @@ class Programs:
 
     def __init__(self, train: Episodes, validation: Episodes | None, config: TrainConfig):
         """Nothing is compiled yet."""
-        self.sampler = WindowSampler(train, config.horizon, time_major=True)
+        self.sampler = WindowSampler(train, config.horizon)
         self.validation = None if validation is None else Validation(validation, config)
         self._config = config
         self._steps: Any = None

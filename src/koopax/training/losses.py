@@ -13,7 +13,7 @@ from koopax.models.latent import in_chunks, steps_every
 from koopax.training.config import TrainConfig
 
 
-def weights(config: TrainConfig) -> dict[str, float]:
+def loss_weights(config: TrainConfig) -> dict[str, float]:
     """The weight of each term, by the name it is logged under."""
     return {
         "state": config.state_weight,
@@ -78,10 +78,10 @@ def loss_terms(
     rewards = model.normaliser.normalise_reward(windows.rewards)[chosen]
     start = jax.vmap(model.encoder)(states[0])
     states = states[1:][chosen]
-    before, latents = _rolled(model, start, actions, windows.durations, stride, first, config.time_chunk)
-    predicted_states, predicted_rewards = _read(model, before, latents, actions[chosen], stride, config.time_chunk)
+    before, latents = _roll(model, start, actions, windows.durations, stride, first, config.remat_steps)
+    predicted_states, predicted_rewards = _read(model, before, latents, actions[chosen], stride, config.remat_steps)
 
-    wanted = {name for name, weight in weights(config).items() if weight > 0}
+    wanted = {name for name, weight in loss_weights(config).items() if weight > 0}
     terms = {}
     if "state" in wanted:
         terms["state"] = state_loss(predicted_states, states, weight)
@@ -93,34 +93,38 @@ def loss_terms(
     return terms
 
 
-def _rolled(
+def _roll(
     model: DynamicsModel,
     start: Array,
     actions: Array,
     durations: Array | None,
     stride: int,
     first: Array,
-    chunk: int | None,
+    remat_steps: int | None,
 ) -> tuple[Array | None, Array]:
     """The latents before and after the chosen steps; those before only where a reward head reads them."""
     if model.reward_head is None:
-        return None, model.core.rollout_every(start, actions, durations, stride=stride, first=first, chunk=chunk)
-    latents = model.core.rollout_every(start, actions, durations, stride=1, first=jnp.zeros_like(first), chunk=chunk)
+        return None, model.core.rollout_every(
+            start, actions, durations, stride=stride, first=first, remat_steps=remat_steps
+        )
+    latents = model.core.rollout_every(
+        start, actions, durations, stride=1, first=jnp.zeros_like(first), remat_steps=remat_steps
+    )
     before = jnp.concatenate([start[None], latents[:-1]])
     chosen = steps_every(actions.shape[0], stride, first)
     return (before, latents) if stride == 1 else (before[chosen], latents[chosen])
 
 
 def _read(
-    model: DynamicsModel, before: Array | None, latents: Array, actions: Array, stride: int, chunk: int | None
+    model: DynamicsModel, before: Array | None, latents: Array, actions: Array, stride: int, remat_steps: int | None
 ) -> tuple[Array, Array]:
-    """Decoded states and rewards of the chosen steps; a gradient keeps hidden layers for one chunk of time."""
+    """Decoded states and rewards of the chosen steps; a gradient keeps hidden layers for `remat_steps` at a time."""
     read = jax.vmap(jax.vmap(model.read))
     steps = len(latents)
-    together = steps if chunk is None else max(1, chunk // stride)
-    if together >= steps:
+    at_a_time = steps if remat_steps is None else max(1, remat_steps // stride)
+    if at_a_time >= steps:
         return read(before, latents, actions)
-    chunks = in_chunks((before, latents, actions), together)
+    chunks = in_chunks((before, latents, actions), at_a_time)
     states, rewards = jax.lax.map(jax.checkpoint(lambda inputs: read(*inputs)), chunks)
     return (
         states.reshape(-1, *states.shape[2:])[:steps],
@@ -130,5 +134,5 @@ def _read(
 
 def total_loss(terms: dict[str, Array], config: TrainConfig) -> Float[Array, ""]:
     """The weighted sum of the terms."""
-    weight = weights(config)
+    weight = loss_weights(config)
     return jnp.asarray(sum(weight[name] * term for name, term in terms.items()))

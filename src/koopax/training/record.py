@@ -13,13 +13,13 @@ from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import load_model
 from koopax.training.checkpoint import Checkpoints
 from koopax.training.config import TrainConfig
-from koopax.training.losses import weights
+from koopax.training.losses import loss_weights
 from koopax.training.metrics import Sink, check_sinks, open_sinks
 from koopax.training.run import Run, check_recorded, write_config, write_outcome
 from koopax.training.state import TrainState
 
 # What may change when a run is resumed; anything else would make it another run.
-CHANGEABLE = ("steps", "seconds", "patience", "checkpoint_every", "windows_together")
+CHANGEABLE = ("steps", "seconds", "patience", "checkpoint_every", "microbatch_size")
 
 Watcher = Callable[[dict[str, Any]], None]
 
@@ -99,7 +99,7 @@ class Record:
 
     def validated(self, step: int, model: DynamicsModel, errors: dict[str, float]) -> None:
         """One line of validation errors; the model is kept if it is the best so far."""
-        weight = weights(self.config)
+        weight = loss_weights(self.config)
         value = sum(weight[name] * error for name, error in errors.items())
         self.validated_at = step
         if value < self.best:

@@ -19,7 +19,7 @@ from koopax._errors import KoopaxError
 from koopax._provenance import provenance
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import config_from_json, load_model
-from koopax.training.config import TrainConfig
+from koopax.training.config import TrainConfig, current_names
 from koopax.training.metrics import read_json_lines
 
 FORMAT = 1
@@ -95,7 +95,7 @@ def check_recorded(
         )
     if config_from_json(document["model"]) != model.config:
         raise KoopaxError(f"the run {str(folder)!r} trains another model: resume it with the one that it records.")
-    given, recorded = asdict(config), document["train"]
+    given, recorded = asdict(config), current_names(document["train"])
     for name, value in given.items():
         if name not in changeable and recorded.get(name) != value:
             raise KoopaxError(

@@ -12,8 +12,8 @@ from koopax.data.windows import Windows, WindowSampler
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.spectrum import Spectrum
 from koopax.training.config import TrainConfig
-from koopax.training.losses import loss_terms, total_loss, weights
-from koopax.training.pieces import fastest_pieces, mean_over_pieces
+from koopax.training.losses import loss_terms, loss_weights, total_loss
+from koopax.training.microbatch import fastest_microbatch, mean_over_microbatches
 
 
 class TrainState(eqx.Module):
@@ -52,7 +52,7 @@ def initial_state(model: DynamicsModel, config: TrainConfig) -> TrainState:
 
 def no_sums(config: TrainConfig) -> dict[str, Array]:
     """Empty running sums of the loss, its terms and the gradient norm."""
-    names = ["loss", *(name for name, weight in weights(config).items() if weight > 0), "gradient_norm"]
+    names = ["loss", *(name for name, weight in loss_weights(config).items() if weight > 0), "gradient_norm"]
     return {name: jnp.zeros(()) for name in names}
 
 
@@ -79,8 +79,8 @@ def train_step(
         return total_loss(terms, config), terms
 
     differentiate = partial(jax.value_and_grad(loss, has_aux=True), parameters)
-    together = config.windows_together or fastest_pieces(config, state.model.config.core)
-    (value, terms), gradients = mean_over_pieces(differentiate, windows, together)
+    size = config.microbatch_size or fastest_microbatch(config, state.model.config.core)
+    (value, terms), gradients = mean_over_microbatches(differentiate, windows, size)
     updates, optimiser_state = optimiser(config).update(gradients, state.optimiser, parameters)
     rate = learning_rate(progress, config)
     updates = jax.tree.map(lambda update: -rate * update, updates)

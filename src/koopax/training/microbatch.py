@@ -1,11 +1,11 @@
-"""A batch's gradient in pieces: the mean over some windows at a time, whose intermediate results fit into the cache.
+"""A batch's gradient by microbatches: the mean over some windows at a time, whose intermediates fit into the cache.
 
 The Koopman model decodes all chosen steps of all windows in a few large products, and a Transformer or a DSSM computes
 all steps of all windows at once. Where that no longer fits into the processor's cache, each operation waits for memory.
 MLP and GRU go step by step: their products are small already, and smaller ones are slower. Milliseconds of a training
 step of 256 windows, states alone, on two cores with 32 MiB of shared cache:
 
-| core        | horizon | loss on       | windows at a time | ms                     |
+| core        | horizon | loss on       | microbatch        | ms                     |
 |-------------|---------|---------------|-------------------|------------------------|
 | koopman     | 100     | 1 step in 10  | 256, 128, 64      | 69, 70, 72             |
 | koopman     | 200     | 1 step in 10  | 256, 64           | 160, 126               |
@@ -36,19 +36,19 @@ from koopax.training.config import TrainConfig
 STEPS = {"koopman": 1600, "transformer": 1600, "dssm": 6400}
 
 
-def fastest_pieces(config: TrainConfig, core: str) -> int:
-    """How many windows at a time, a divisor of the batch; all of them with the other cores and on accelerators."""
+def fastest_microbatch(config: TrainConfig, core: str) -> int:
+    """Windows of a microbatch, a divisor of the batch; all of them with the other cores and on accelerators."""
     if core not in STEPS or jax.default_backend() != "cpu":
         return config.batch_size
     stride = config.loss_stride or 1 if core == "koopman" else 1
     most = max(1, STEPS[core] * stride // config.horizon)
     divisor = max(count for count in range(1, min(most, config.batch_size) + 1) if config.batch_size % count == 0)
-    # An awkward number of windows has small divisors only, and small pieces are slow.
+    # An awkward number of windows has small divisors only, and small microbatches are slow.
     return divisor if 4 * divisor >= min(most, config.batch_size) else config.batch_size
 
 
-def mean_over_pieces(function: Callable[[Windows], PyTree], windows: Windows, size: int) -> PyTree:
-    """What a function that is a mean over time-major windows says of all of them, from `size` of them at a time."""
+def mean_over_microbatches(function: Callable[[Windows], PyTree], windows: Windows, size: int) -> PyTree:
+    """What a function that is a mean over time-major windows says of all of them, by microbatches of `size`."""
     count = windows.rewards.shape[1] // size
     if count == 1:
         return function(windows)
@@ -56,11 +56,11 @@ def mean_over_pieces(function: Callable[[Windows], PyTree], windows: Windows, si
     def cut(array: Array) -> Array:
         return jnp.moveaxis(array.reshape(array.shape[0], count, size, *array.shape[2:]), 1, 0)
 
-    def add(total: PyTree, piece: Windows) -> tuple[PyTree, None]:
-        return jax.tree.map(jnp.add, total, function(piece)), None
+    def add(total: PyTree, microbatch: Windows) -> tuple[PyTree, None]:
+        return jax.tree.map(jnp.add, total, function(microbatch)), None
 
-    pieces = jax.tree.map(cut, windows)
-    first = jax.eval_shape(function, jax.tree.map(lambda array: array[0], pieces))
+    microbatches = jax.tree.map(cut, windows)
+    first = jax.eval_shape(function, jax.tree.map(lambda array: array[0], microbatches))
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), first)
-    total, _ = jax.lax.scan(add, nothing, pieces)
+    total, _ = jax.lax.scan(add, nothing, microbatches)
     return jax.tree.map(lambda leaf: leaf / count, total)
