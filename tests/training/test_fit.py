@@ -18,7 +18,7 @@ import koopax
 from koopax import DynamicsModel, Episodes, KoopaxError
 from koopax.data.windows import Windows, WindowSampler
 from koopax.training.config import TrainConfig
-from koopax.training.losses import consistency_loss, loss_terms, random_steps, weights
+from koopax.training.losses import consistency_loss, loss_terms, loss_weights, random_steps
 from koopax.training.state import learning_rate
 
 DECAY, PHASE = 0.02, 0.3
@@ -124,7 +124,7 @@ def test_losses_are_those_of_the_paper_in_a_plain_loop(data):
             squares["state"].append(((prediction.states[k] - windows.states[k + 1, b]) / scale.state_std) ** 2)
             squares["reward"].append(((prediction.rewards[k] - windows.rewards[k, b]) / scale.reward_std) ** 2)
             squares["consistency"].append((prediction.latents[k] - model.encode(windows.states[k + 1, b])) ** 2)
-    assert set(terms) == set(weights(TrainConfig()))
+    assert set(terms) == set(loss_weights(TrainConfig()))
     for name, expected in squares.items():
         np.testing.assert_allclose(terms[name], np.mean(expected), rtol=1e-4)
 
@@ -175,12 +175,12 @@ def test_a_loss_on_some_steps_expects_the_loss_on_all(data, horizon, stride):
 
 @pytest.mark.parametrize("core", ["koopman", "gru"])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_chunks_of_time_change_nothing_but_memory(data, core, stride):
+def test_rematerialisation_changes_nothing_but_memory(data, core, stride):
     model = DynamicsModel.create(core, data[0], latent_size=8, encoder_hidden=(8,), key=jax.random.key(0))
     windows = WindowSampler(data[0], 11).sample(jax.random.key(0), 3)
 
-    def gradient(chunk):
-        config = TrainConfig(loss_stride=stride, remat_steps=chunk, consistency_steps=None)
+    def gradient(remat_steps):
+        config = TrainConfig(loss_stride=stride, remat_steps=remat_steps, consistency_steps=None)
 
         def loss(parameters):
             terms = loss_terms(eqx.combine(parameters, model), windows, config, key=jax.random.key(2))
@@ -191,7 +191,7 @@ def test_chunks_of_time_change_nothing_but_memory(data, core, stride):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradient(4), gradient(None))
 
 
-def test_a_core_that_sees_the_whole_window_has_no_chunks(data):
+def test_a_core_that_sees_the_whole_window_rematerialises_nothing(data):
     model = DynamicsModel.create("dssm", data[0], latent_size=8, layers=1, state_size=4, key=jax.random.key(0))
     with pytest.raises(KoopaxError, match="remat_steps"):
         koopax.fit(model, data[0], horizon=10, steps=1, remat_steps=5, batch_size=2)
