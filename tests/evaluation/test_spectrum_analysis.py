@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from koopax._errors import KoopaxError, KoopaxWarning
-from koopax.evaluation.gradients import gradient_profile
 from koopax.evaluation.spectrum import analyse_spectrum
 from koopax.models.koopman import KoopmanCore
 
@@ -55,28 +54,3 @@ def test_aliased_modes_are_counted_and_warned_of():
 def test_other_objects_have_no_spectrum(unchecked_shapes):
     with pytest.raises(KoopaxError, match="has no eigenvalues"):
         analyse_spectrum(eqx.nn.Identity())  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("spectrum", ["paper", "unitary", "multiscale"])
-def test_gradient_profile_against_differentiating_each_loss(spectrum):
-    built = core(spectrum)
-    latent, actions = jnp.linspace(-1, 1, 8), jnp.cos(jnp.arange(12.0)).reshape(6, 2)
-    profile = gradient_profile(built, latent, actions)
-    for k in range(6):
-
-        def loss(x, a, k=k):
-            return 0.5 * jnp.mean(built.rollout(x, a)[k] ** 2)
-
-        of_start, of_actions = jax.grad(loss, argnums=(0, 1))(latent, actions)
-        np.testing.assert_allclose(profile.start[k], jnp.linalg.norm(of_start), rtol=1e-5)
-        np.testing.assert_allclose(profile.inputs[k], jnp.linalg.norm(of_actions, axis=-1), rtol=1e-5, atol=1e-9)
-        assert not profile.inputs[k, k + 1 :].any()
-
-
-@pytest.mark.parametrize(("spectrum", "rate"), [("unitary", 0.0), ("paper", None)])
-def test_the_profile_follows_the_theorem_where_all_modes_decay_alike(spectrum, rate):
-    built = core(spectrum)
-    if rate is None:
-        rate = -0.2 * float(built.spectrum.time_step())
-    profile = gradient_profile(built, jnp.ones(8), jnp.ones((20, 2)))
-    np.testing.assert_allclose(profile.transfer, np.exp(rate * np.arange(1, 21)), rtol=1e-5)

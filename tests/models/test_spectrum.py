@@ -111,6 +111,13 @@ def test_a_mirrored_spectrum_has_conjugate_halves():
     np.testing.assert_allclose(decay[:3], decay[3:])
 
 
+@pytest.mark.parametrize("name", ["paper", "paper-random"])
+def test_frequencies_are_scaled_by_alpha(name):
+    once, half = (make_spectrum(name, 6, key=KEY, frequency_scale=scale).rates()[1] for scale in (1.0, 0.5))
+    np.testing.assert_allclose(half, 0.5 * once, rtol=1e-6)
+    assert float(once[-1]) > 0
+
+
 def test_multiscale_never_aliases_and_starts_on_every_scale():
     spectrum = make_spectrum("multiscale", 256, key=KEY)
     decay, phase = spectrum.rates()
@@ -139,6 +146,7 @@ def test_unitary_modes_rotate():
         ("papre", 4, {}, "did you mean 'paper'"),
         ("paper", 3, {"mirrored": True}, "latent_size that 4 divides"),
         ("paper", 4, {"decay": -0.1}, "would let latents grow"),
+        ("paper", 4, {"frequency_scale": 0.0}, "positive α"),
         ("multiscale", 4, {"decay": 0.1}, "does not take these options"),
     ],
 )

@@ -1,19 +1,21 @@
 """How far gradients travel through time in a latent dynamics core.
 
-For a loss L_k on the latent after k steps, the profile holds the norms of ∂L_k/∂x_0 and of ∂L_k/∂a_l, next to that of
-∂L_k/∂x_k. Their ratio is what one learns from: for a Koopman core, theorem 3.1 says that |∂L_k/∂x_0ʲ| is exactly
-exp(k Δt μ_j) |∂L_k/∂x_kʲ|; a network applied in sequence makes no promise.
+The loss is a random linear functional of the latent after k steps, L_k = ⟨v, x_k⟩ with |v| = 1, the same v for every k.
+The profile holds the norms of ∂L_k/∂x_0 and of ∂L_k/∂a_l, next to that of ∂L_k/∂x_k = v. Their ratio is what one learns
+from: for a Koopman core, theorem 3.1 says that |∂L_k/∂x_0ʲ| is exactly exp(k Δt μ_j) |∂L_k/∂x_kʲ|; a network applied in
+sequence makes no promise.
+
+A mean square in its place would say nothing about cores that end in LayerNorm: its output has a constant mean square,
+so that the gradient is zero however well the core remembers.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from koopax._types import Array, Float
-from koopax.models.koopman import KoopmanCore
+from koopax._types import Array, Float, PRNGKeyArray
 from koopax.models.latent import LatentDynamics
 
 
@@ -34,38 +36,32 @@ class GradientProfile:
         return self.start / self.at_loss
 
 
-def mean_square(latent: Float[Array, " latent"]) -> Float[Array, ""]:
-    """A loss that depends on every component of a latent."""
-    return 0.5 * jnp.mean(latent**2)
-
-
 def gradient_profile(
     core: LatentDynamics,
     latent: Float[Array, " latent"],
     actions: Float[Array, "time action"],
     *,
-    loss: Callable[[Array], Array] = mean_square,
+    key: PRNGKeyArray,
 ) -> GradientProfile:
-    """The gradient norms of `loss` at every step, for any core, from one start latent and action sequence.
+    """The gradient norms of ⟨v, x_k⟩ at every step k, for any core, from one start latent and action sequence.
 
-    Of a Koopman core's latent the modes are looked at, not the actions that it may remember beside them.
+    `key` draws v, evenly from the unit sphere. Of a latent what the core predicts is looked at, not the actions that a
+    Koopman core may remember beside its modes.
     """
-    horizon = actions.shape[0]
-    width = core.modes_size if isinstance(core, KoopmanCore) else core.latent_size
+    horizon, width = actions.shape[0], core.predicted_size
+    direction = jax.random.normal(key, (width,))
+    direction = direction / jnp.linalg.norm(direction)
 
-    def moving(start: Array, actions: Array) -> Array:
+    def predicted(start: Array, actions: Array) -> Array:
         return core.rollout(jnp.concatenate([start, latent[width:]]), actions)[:, :width]
 
-    latents, pull_back = jax.vjp(moving, latent[:width], actions)
-    at_loss = jax.vmap(jax.grad(loss))(latents)
+    latents, pull_back = jax.vjp(predicted, latent[:width], actions)
 
     def of_step(k: Array) -> tuple[Array, Array]:
-        only_k = jnp.zeros_like(latents).at[k].set(at_loss[k])
-        of_start, of_actions = pull_back(only_k)
+        of_start, of_actions = pull_back(jnp.zeros_like(latents).at[k].set(direction))
         return jnp.linalg.norm(of_start), jnp.linalg.norm(of_actions, axis=-1)
 
     # One pull-back at a time: a batch of T of them would hold T² latents.
     start, inputs = jax.lax.map(jax.jit(of_step), jnp.arange(horizon))
-    return GradientProfile(
-        at_loss=np.asarray(jnp.linalg.norm(at_loss, axis=-1)), start=np.asarray(start), inputs=np.asarray(inputs)
-    )
+    at_loss = np.full(horizon, jnp.linalg.norm(direction))
+    return GradientProfile(at_loss=at_loss, start=np.asarray(start), inputs=np.asarray(inputs))

@@ -49,7 +49,7 @@ def measure(budget: Budget) -> dict[str, Any]:
         for window in range(WINDOWS):
             state, actions = batch.states[0, window], batch.actions[:, window]
             latent, inputs = start_and_actions(model, jnp.asarray(state), jnp.asarray(actions))
-            transfers.append(gradient_profile(model.core, latent, inputs).transfer)
+            transfers.append(gradient_profile(model.core, latent, inputs, key=jax.random.key(window)).transfer)
         found[label] = {"transfer": np.mean(transfers, axis=0).tolist(), "theorem": _theorem(model, budget.horizon)}
     return {"horizon": budget.horizon, "windows": WINDOWS, "arms": found, **provenance()}
 

@@ -13,6 +13,8 @@ can remember and what it can learn from.
 | `paper-learnable-random`  | learnable in (−0.3, −0.1)           | uniform in [0, 1), learnable      | learnable |
 | `unitary`                 | 0, fixed: blocks of rotations       | learnable in (0, π), evenly spread| 1         |
 | `multiscale`              | learnable, half-lives on every scale| learnable in (0, π), evenly spread| 1         |
+
+The paper's spectra take `decay` for another fixed μ = −decay, and `frequency_scale` for α in ω_j = αjπ.
 """
 
 import abc
@@ -116,16 +118,22 @@ class PaperSpectrum(Spectrum):
         learn_decay: bool = False,
         random_frequencies: bool = False,
         decay: float = 0.2,
+        frequency_scale: float = 1.0,
         mirrored: bool = False,
         key: PRNGKeyArray,
     ):
-        """`mirrored` ties the second half of the modes to the conjugates of the first, as in the paper's listing."""
+        """Begin at μ_j = −`decay` and ω_j = αjπ with α = `frequency_scale`, or, where random, uniform in [0, α).
+
+        `mirrored` ties the second half of the modes to the conjugates of the first, as in the paper's listing.
+        """
         if mirrored and modes % 2:
             raise KoopaxError(
                 f"a mirrored spectrum pairs its modes, but there are {modes}: use a latent_size that 4 divides."
             )
         if decay < 0:
             raise KoopaxError(f"decay {decay} would let latents grow: use a value of 0 or more.")
+        if not frequency_scale > 0:
+            raise KoopaxError(f"frequency_scale is {frequency_scale}: use a positive α of ω = αjπ.")
         free = modes // 2 if mirrored else modes
         step_key, frequency_key = jax.random.split(key)
         low, high = math.log(1e-3), math.log(1e-1)
@@ -133,7 +141,8 @@ class PaperSpectrum(Spectrum):
             jnp.exp(jax.random.uniform(step_key, (), minval=low, maxval=high)), *TIME_STEP_RANGE
         )
         increasing = jnp.pi * jnp.arange(free, dtype=float)
-        self.frequency = jax.random.uniform(frequency_key, (free,)) if random_frequencies else increasing
+        start = jax.random.uniform(frequency_key, (free,)) if random_frequencies else increasing
+        self.frequency = frequency_scale * start
         self.raw_decay = jnp.zeros(free) if learn_decay else None
         self.decay = decay
         self.mirrored = mirrored

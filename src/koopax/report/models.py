@@ -233,7 +233,8 @@ def _gradients(data: DataGroup, windows: TestWindows, document: dict[str, Any], 
         watch(f"following gradients through {group.label}")
         model = run.model
         actions = model.normaliser.normalise_action(jnp.asarray(windows.values.actions[0]))
-        profile = gradient_profile(model.core, model.encode(jnp.asarray(windows.values.states[0, 0])), actions)
+        start = model.encode(jnp.asarray(windows.values.states[0, 0]))
+        profile = gradient_profile(model.core, start, actions, key=jax.random.key(0))
         last = profile.inputs[-1] / profile.at_loss[-1]
         document["models"][number_]["gradient"] = {"start": numbers(profile.transfer), "actions": numbers(last)}
 
