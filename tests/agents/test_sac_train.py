@@ -222,12 +222,3 @@ def test_learns_pendulum(tmp_path, norm):
     )
     assert gymnasium.spec("Pendulum-v1").max_episode_steps == 200
     assert train(config, tmp_path).curve[-1]["return_mean"] > -300
-
-
-def test_rate_counts_the_environments():
-    from koopax.agents.sac.rate import measure_rate
-
-    rate = measure_rate(TINY, seconds=0.3)
-    assert rate["updates_per_second"] > 0
-    assert rate["spread"][0] <= rate["updates_per_second"] <= rate["spread"][1]
-    assert 0 < rate["environment_share"] < 1

@@ -113,7 +113,7 @@ def found():
 
 
 def test_the_report_has_every_number_and_names_what_did_not_run(found, tmp_path):
-    bench_report.write(found, tmp_path, command="koopax bench speed")
+    bench_report.write(found, tmp_path)
     text = (tmp_path / "speed.md").read_text()
     assert "| koopman | 2 | 1 | 1 |" in text
     assert "| 50 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 2 (mlp) |" in text

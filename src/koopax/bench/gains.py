@@ -1,20 +1,17 @@
-"""What each choice gains: a training step of the Koopman model as it is, and with one choice at a time undone.
+"""What each choice gains: a training step of the Koopman model as it is, and with one choice at a time undone."""
 
-python benchmarks/gains.py      writes results/speed-gains.json and prints the table of docs/performance.md
-"""
-
-import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 
-from koopax._provenance import provenance, usable_cores
-from koopax.bench.clock import interleave, rounded
+from koopax._errors import KoopaxError, unknown_name
+from koopax.bench.clock import Watch, interleave
+from koopax.bench.document import document
 from koopax.collection import load
 from koopax.data.episodes import Episodes
 from koopax.models.dynamics import DynamicsModel
@@ -25,7 +22,7 @@ from koopax.models.presets import PRESETS
 from koopax.training.config import TrainConfig
 from koopax.training.loop import BLOCK_SECONDS, Programs, fresh_state
 
-SOURCE, STEPS, ROUNDS = "koopax/halfcheetah/expert-v0", 100_000, 7
+SOURCE, DATA_STEPS = "koopax/halfcheetah/expert-v0", 100_000
 DEFAULT = TrainConfig(horizon=100, batch_size=256, learning_rate=1e-3, loss_stride=10)
 EVERY_STEP = replace(DEFAULT, loss_stride=1)
 
@@ -36,7 +33,17 @@ class EveryLatent(KoopmanCore):
     rollout_every = LatentDynamics.rollout_every
 
 
-CORES["koopman-every-latent"] = "__main__:EveryLatent"
+EVERY_LATENT = "koopman-every-latent"
+
+
+@contextmanager
+def _every_latent_has_a_name() -> Iterator[None]:
+    """`EveryLatent` among the cores, for as long as models are built."""
+    CORES[EVERY_LATENT] = f"{__name__}:{EveryLatent.__name__}"
+    try:
+        yield
+    finally:
+        del CORES[EVERY_LATENT]
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ ARMS = {
     "every latent visited": Arm(
         "ten steps of the recurrence as one matrix product, λ̄¹⁰ and joint inputs",
         "latents that no loss looks at are never written to memory",
-        options={"core": "koopman-every-latent"},
+        options={"core": EVERY_LATENT},
     ),
     "columns": Arm(
         "linear layers as `x @ W.T` instead of `W @ x`",
@@ -160,10 +167,34 @@ def compiled(arm: Arm, data: Episodes) -> Callable[[int], None]:
     return run
 
 
-def main() -> None:
-    """Measure every arm in turns and write what was found."""
-    data = load(SOURCE, steps=STEPS)
-    seconds = interleave({name: compiled(arm, data) for name, arm in ARMS.items()}, rounds=ROUNDS, visit=BLOCK_SECONDS)
+def measure(
+    *,
+    arms: tuple[str, ...] = tuple(ARMS),
+    rounds: int = 7,
+    source: str = SOURCE,
+    data_steps: int = DATA_STEPS,
+    watch: Watch = lambda done, total: None,
+) -> dict[str, Any]:
+    """The document that `koopax bench gains --json` prints.
+
+    Args:
+        arms: names in `ARMS`; those that an arm is held against are measured too.
+        rounds: interleaved rounds; the median counts.
+        source: the dataset.
+        data_steps: its environment steps, where it is one of koopax's own.
+        watch: told how many visits are done, and of how many.
+    """
+    for name in arms:
+        if name not in ARMS:
+            raise unknown_name("arm", name, list(ARMS))
+    if rounds < 1 or not arms:
+        raise KoopaxError(f"{rounds} rounds of {arms}: give one or more of each.")
+    wanted = {*arms, *(ARMS[name].against for name in arms)}
+    chosen = {name: arm for name, arm in ARMS.items() if name in wanted | {"default"}}
+    data = load(source, steps=data_steps) if source.startswith("koopax/") else load(source)
+    with _every_latent_has_a_name():
+        cases = {name: compiled(arm, data) for name, arm in chosen.items()}
+        seconds = interleave(cases, rounds=rounds, visit=BLOCK_SECONDS, watch=watch)
     median = {name: 1e3 * statistics.median(times) for name, times in seconds.items()}
     found = {
         name: {
@@ -174,16 +205,8 @@ def main() -> None:
             "against": arm.against,
             "slower_by": median[name] / median[arm.against],
         }
-        for name, arm in ARMS.items()
+        for name, arm in chosen.items()
     }
-    document = rounded({"batch_size": DEFAULT.batch_size, "horizon": DEFAULT.horizon, "arms": found})
-    path = Path("results/speed-gains.json")
-    path.write_text(json.dumps(document | {"cores": usable_cores(), **provenance()}, indent=2) + "\n")
-    for row in document["arms"].values():
-        if row["what"]:
-            after = row["milliseconds"] / row["slower_by"]
-            print(f"| {row['what']} | {row['why']} | {row['milliseconds']:.0f} ms | {after:.0f} ms |")
-
-
-if __name__ == "__main__":
-    main()
+    settings = {"arms": arms, "rounds": rounds, "source": source, "data_steps": data_steps}
+    sizes = {"batch_size": DEFAULT.batch_size, "horizon": DEFAULT.horizon}
+    return document("gains", settings, {**sizes, "arms": found})

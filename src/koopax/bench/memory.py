@@ -30,7 +30,7 @@ def measure_memory(arm: str, settings: SpeedSettings, *, compilations: str) -> d
     """
     request = json.dumps({"arm": arm, "settings": asdict(settings)})
     done = subprocess.run(
-        [sys.executable, "-m", "koopax.bench.memory", request],
+        [sys.executable, "-c", "from koopax.bench.memory import answer; answer()", request],
         capture_output=True,
         text=True,
         env={**os.environ, **ENVIRONMENT, "JAX_COMPILATION_CACHE_DIR": compilations},
@@ -93,7 +93,7 @@ def _volunteer() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def main() -> None:
+def answer() -> None:
     """What the child process does: one line of JSON for each horizon."""
     request = json.loads(sys.argv[1])
     given: dict[str, Any] = request["settings"]
@@ -103,7 +103,3 @@ def main() -> None:
     data = load_data(settings)
     for horizon in sorted(settings.horizons):
         print(json.dumps(_one_horizon(request["arm"], horizon, settings, data)), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -12,14 +12,13 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from rich.table import Table
 
 from koopax._errors import KoopaxError
-from koopax._provenance import provenance, usable_cores
 from koopax.agents.tdmpc.agent import make_learner, make_planner
 from koopax.agents.tdmpc.config import PUBLISHED, TDMPCConfig
 from koopax.agents.tdmpc.planning_model import AgentModel
-from koopax.bench.clock import Watch, interleave, rounded
+from koopax.bench.clock import Watch, interleave
+from koopax.bench.document import document
 
 STATE_SIZE, ACTION_SIZE = 17, 6  # cheetah-run's
 PARTS = ("encode", "propose", "dynamics", "reward", "value")
@@ -60,8 +59,9 @@ def measure(
     ]
     by_name = {(row["core"], row["horizon"]): row["ms_per_decision"] for row in results}
     ratio = by_name[COMPARED[0]] / by_name[COMPARED[1]] if all(name in by_name for name in COMPARED) else None
-    document = {"results": results, "koopman_20_over_mlp_5": ratio, "published_sizes": published}
-    return rounded({**document, "cores": usable_cores(), **provenance()})
+    settings = {"cores": cores, "horizons": horizons, "published": published, "samples": samples, "rounds": rounds}
+    found = {"results": results, "koopman_20_over_mlp_5": ratio, "published_sizes": published}
+    return document("plan", settings, found)
 
 
 def _row(config: TDMPCConfig, taken: dict[str, list[float]]) -> dict[str, Any]:
@@ -117,15 +117,3 @@ def _compiled(function: Callable, *arguments: Any) -> Callable[[int], None]:
             jax.block_until_ready(compiled(*arguments))
 
     return run
-
-
-def table(found: dict[str, Any]) -> Table:
-    """Milliseconds per decision and their parts, a line per core and horizon."""
-    ratio = found["koopman_20_over_mlp_5"]
-    shown = Table("core", "steps", "ms", *PARTS, "rest", title="milliseconds per decision")
-    for row in found["results"]:
-        parts = (f"{row['parts'][part]:.2f}" for part in (*PARTS, "rest"))
-        shown.add_row(row["core"], str(row["horizon"]), f"[bold]{row['ms_per_decision']:.2f}[/]", *parts)
-    if ratio is not None:
-        shown.caption = f"koopman with 20 steps takes {ratio:.2f} times as long as mlp with 5"
-    return shown

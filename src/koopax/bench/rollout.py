@@ -11,11 +11,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from rich.table import Table
 
 from koopax._errors import KoopaxError
-from koopax._provenance import provenance, usable_cores
-from koopax.bench.clock import Watch, interleave, rounded
+from koopax.bench.clock import Watch, interleave
+from koopax.bench.document import document
 from koopax.bench.settings import BASELINES
 from koopax.data.episodes import Episodes
 from koopax.models.dynamics import DynamicsModel
@@ -69,7 +68,8 @@ def measure(
                 "parameters": models[core].num_parameters(),
             }
         )
-    return rounded({"latent_size": latent_size, "results": results, "cores": usable_cores(), **provenance()})
+    settings = {"cores": cores, "horizons": horizons, "samples": samples, "latent_size": latent_size, "rounds": rounds}
+    return document("rollout", settings, {"latent_size": latent_size, "results": results})
 
 
 def _case(model: DynamicsModel, samples: int, horizon: int, decode: bool) -> Callable[[int], None]:
@@ -96,18 +96,3 @@ def _data() -> Episodes:
     rng = np.random.default_rng(0)
     observations, actions = rng.normal(size=(65, STATE_SIZE)), rng.uniform(-1, 1, size=(64, ACTION_SIZE))
     return Episodes.from_arrays([observations], [actions], [rng.normal(size=64)])
-
-
-def table(found: dict[str, Any]) -> Table:
-    """Milliseconds and their ratio to the MLP's, a line per core."""
-    title = f"{found['results'][0]['samples']} action sequences from one state, latent size {found['latent_size']}"
-    groups = list(dict.fromkeys((row["horizon"], row["decode"]) for row in found["results"]))
-    shown = Table("core", *(f"{t} steps{', decoded' if d else ''}" for t, d in groups), "parameters", title=title)
-    for core in dict.fromkeys(row["core"] for row in found["results"]):
-        mine = {(row["horizon"], row["decode"]): row for row in found["results"] if row["core"] == core}
-        cells = [
-            f"{mine[g]['ms']:.3g} ms" + ("" if (r := mine[g]["time_over_mlp"]) is None else f" (× {r:.2g})")
-            for g in groups
-        ]
-        shown.add_row(core, *cells, f"{mine[groups[0]]['parameters']:,}")
-    return shown

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from koopax._provenance import provenance, usable_cores
 from koopax.bench.arms import CompiledStep, arm_flops, build_model, load_data, loss_stride
 from koopax.bench.clock import (
     MATMUL_SIZE,
@@ -23,8 +22,8 @@ from koopax.bench.clock import (
     matmul_case,
     matmul_gflops,
     rate_with_spread,
-    rounded,
 )
+from koopax.bench.document import document
 from koopax.bench.flops import Flops
 from koopax.bench.memory import lacks_memory, measure_memory
 from koopax.bench.scaling import exponents, ratios
@@ -79,7 +78,9 @@ def measure(settings: SpeedSettings, *, watch: Watch = lambda done, total: None)
         for horizon in settings.horizons
         for arm in arms
     ]
-    return rounded(
+    return document(
+        "speed",
+        asdict(settings),
         {
             "matmul_gflops": peak,
             "matmul": {
@@ -90,10 +91,7 @@ def measure(settings: SpeedSettings, *, watch: Watch = lambda done, total: None)
             "exponents": exponents(results),
             "ratios": ratios(results),
             "spread_is": SPREAD,
-            "settings": asdict(settings) | {"models": list(arms), "horizons": list(settings.horizons)},
-            "cores": usable_cores(),
-            **provenance(),
-        }
+        },
     )
 
 

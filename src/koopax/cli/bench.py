@@ -1,34 +1,50 @@
 """koopax bench …"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from koopax.bench.settings import SpeedSettings
 from koopax.cli.output import errors, print_json, progress_bar, results
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 app = tyro.extras.SubcommandApp()
 
 
+def _show(found: dict[str, Any], table: "Table", *, json: bool, out: Path | None) -> None:
+    """Write a measurement where it is asked for, and print it."""
+    from koopax.bench.document import write
+
+    if out is not None:
+        write(out, found)
+        errors().print(f"written to {out}", highlight=False)
+    if json:
+        print_json(found)
+    else:
+        results().print(table)
+
+
 @app.command
-def recurrence(*, rounds: int = 5, json: bool = False, write: bool = False) -> None:
+def recurrence(*, rounds: int = 5, json: bool = False, write: bool = False, out: Path | None = None) -> None:
     """Time the ways to unroll a diagonal recurrence, with its gradient, at several horizons.
 
     Args:
         rounds: interleaved rounds; the median counts.
         json: print one JSON document.
         write: keep the result in the package, where `recurrence="auto"` reads it.
+        out: a JSON file to write.
     """
-    from koopax.bench.recurrence import keep, measure, table
+    from koopax.bench.recurrence import keep, measure
+    from koopax.cli.tables import recurrence_table
 
     with progress_bar("measuring") as watch:
         found = measure(rounds=rounds, watch=watch)
     if write:
         keep(found)
-    if json:
-        print_json(found)
-    else:
-        results().print(table(found))
+    _show(found, recurrence_table(found), json=json, out=out)
 
 
 @app.command
@@ -51,7 +67,7 @@ def speed(
     with progress_bar("measuring") as watch:
         found = measure(settings, watch=watch)
     if out is not None:
-        table_3.write(found, out, command="koopax bench speed")
+        table_3.write(found, out)
         errors().print(f"written to {out}", highlight=False)
     if json:
         print_json(found)
@@ -80,22 +96,16 @@ def rollout(
         samples: action sequences.
         latent_size: width of the latent, for every core.
         rounds: interleaved rounds; the median counts.
-        out: a JSON file to write, such as results/rollout.json.
+        out: a JSON file to write, such as results/rollout-speed.json.
     """
-    from koopax.bench.rollout import measure, table
-    from koopax.training.run import write_json
+    from koopax.bench.rollout import measure
+    from koopax.cli.tables import rollout_table
 
     with progress_bar("measuring") as watch:
         found = measure(
             cores=cores, horizons=horizons, samples=samples, latent_size=latent_size, rounds=rounds, watch=watch
         )
-    if out is not None:
-        write_json(out, {"command": "koopax bench rollout", **found})
-        errors().print(f"written to {out}", highlight=False)
-    if json:
-        print_json(found)
-    else:
-        results().print(table(found))
+    _show(found, rollout_table(found), json=json, out=out)
 
 
 @app.command
@@ -118,19 +128,93 @@ def plan(
         published: the sizes of TD-MPC's paper instead of the agent's own.
         samples: candidates per iteration, if not the agent's.
         rounds: interleaved rounds; the median counts.
-        out: a JSON file to write, such as results/planning/speed.json.
+        out: a JSON file to write, such as results/plan-speed.json.
     """
-    from koopax.bench.plan import measure, table
-    from koopax.training.run import write_json
+    from koopax.bench.plan import measure
+    from koopax.cli.tables import plan_table
 
     with progress_bar("measuring") as watch:
         found = measure(
             cores=cores, horizons=horizons, published=published, samples=samples, rounds=rounds, watch=watch
         )
-    if out is not None:
-        write_json(out, {"command": "koopax bench plan", **found})
-        errors().print(f"written to {out}", highlight=False)
-    if json:
-        print_json(found)
-    else:
-        results().print(table(found))
+    _show(found, plan_table(found), json=json, out=out)
+
+
+@app.command
+def data(
+    *,
+    json: bool = False,
+    steps: int = 1_000_000,
+    batch_size: int = 256,
+    horizon: int = 100,
+    rounds: int = 5,
+    out: Path | None = None,
+) -> None:
+    """Time loading a D4RL file and drawing a batch of windows from it, beside a training step.
+
+    Args:
+        json: print one JSON document.
+        steps: environment steps in the file, in episodes of 1000.
+        batch_size: windows in a batch.
+        horizon: steps of a window.
+        rounds: interleaved rounds; the median counts.
+        out: a JSON file to write, such as results/data-speed.json.
+    """
+    from koopax.bench.data import measure
+    from koopax.cli.tables import data_table
+
+    with progress_bar("measuring") as watch:
+        found = measure(steps=steps, batch_size=batch_size, horizon=horizon, rounds=rounds, watch=watch)
+    _show(found, data_table(found), json=json, out=out)
+
+
+@app.command
+def gains(
+    *,
+    json: bool = False,
+    arms: tuple[str, ...] = (),
+    rounds: int = 7,
+    source: str = "koopax/halfcheetah/expert-v0",
+    data_steps: int = 100_000,
+    out: Path | None = None,
+) -> None:
+    """Time a training step of the Koopman model as it is, and with one choice at a time undone.
+
+    Args:
+        json: print one JSON document.
+        arms: which choices, by their names in the JSON document; all of them by default.
+        rounds: interleaved rounds; the median counts.
+        source: the dataset.
+        data_steps: its environment steps, where it is one of koopax's own.
+        out: a JSON file to write, such as results/speed-gains.json.
+    """
+    from koopax.bench.gains import ARMS, measure
+    from koopax.cli.tables import gains_table
+
+    with progress_bar("measuring") as watch:
+        found = measure(arms=arms or tuple(ARMS), rounds=rounds, source=source, data_steps=data_steps, watch=watch)
+    _show(found, gains_table(found), json=json, out=out)
+
+
+@app.command
+def sac(
+    *,
+    json: bool = False,
+    environments: tuple[str, ...] = ("Hopper-v5", "Walker2d-v5", "HalfCheetah-v5"),
+    rounds: int = 9,
+    out: Path | None = None,
+) -> None:
+    """Time SAC's updates with the environments included.
+
+    Args:
+        json: print one JSON document.
+        environments: Gymnasium ids; plain SAC is measured in the last.
+        rounds: interleaved rounds; the median counts.
+        out: a JSON file to write, such as results/sac-rate.json.
+    """
+    from koopax.bench.sac import measure
+    from koopax.cli.tables import sac_table
+
+    with progress_bar("measuring") as watch:
+        found = measure(environments=environments, rounds=rounds, watch=watch)
+    _show(found, sac_table(found), json=json, out=out)

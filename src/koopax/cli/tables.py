@@ -89,6 +89,84 @@ def aggregate_table(document: dict[str, Any]) -> Table:
     return table
 
 
+def recurrence_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench recurrence` found, the fastest method of each horizon in bold."""
+    ((platform, timings),) = found["platforms"].items()
+    methods = next(iter(timings.values()))
+    shown = Table("horizon", *(f"{method} (ms)" for method in methods), title=f"{found['what']}, {platform}")
+    for horizon, by_method in timings.items():
+        best = min(by_method.values())
+        shown.add_row(horizon, *(f"[bold]{ms}[/]" if ms == best else str(ms) for ms in by_method.values()))
+    return shown
+
+
+def rollout_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench rollout` found: milliseconds and their ratio to the MLP's, a line per core."""
+    title = f"{found['results'][0]['samples']} action sequences from one state, latent size {found['latent_size']}"
+    groups = list(dict.fromkeys((row["horizon"], row["decode"]) for row in found["results"]))
+    shown = Table("core", *(f"{t} steps{', decoded' if d else ''}" for t, d in groups), "parameters", title=title)
+    for core in dict.fromkeys(row["core"] for row in found["results"]):
+        mine = {(row["horizon"], row["decode"]): row for row in found["results"] if row["core"] == core}
+        cells = [
+            f"{mine[g]['ms']:.3g} ms" + ("" if (r := mine[g]["time_over_mlp"]) is None else f" (× {r:.2g})")
+            for g in groups
+        ]
+        shown.add_row(core, *cells, f"{mine[groups[0]]['parameters']:,}")
+    return shown
+
+
+def plan_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench plan` found: milliseconds per decision and their parts, a line per core and horizon."""
+    ratio, names = found["koopman_20_over_mlp_5"], list(found["results"][0]["parts"])
+    shown = Table("core", "steps", "ms", *names, title="milliseconds per decision")
+    for row in found["results"]:
+        parts = (f"{row['parts'][part]:.2f}" for part in names)
+        shown.add_row(row["core"], str(row["horizon"]), f"[bold]{row['ms_per_decision']:.2f}[/]", *parts)
+    if ratio is not None:
+        shown.caption = f"koopman with 20 steps takes {ratio:.2f} times as long as mlp with 5"
+    return shown
+
+
+def data_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench data` found."""
+    settings = found["settings"]
+    shown = Table("what", "median", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_row(f"load a D4RL file of {settings['steps']} steps", f"{found['load_seconds']:.3g} s")
+    shown.add_row(
+        f"draw {settings['batch_size']} windows of {settings['horizon']} steps",
+        f"{found['sample_milliseconds']:.3g} ms",
+    )
+    shown.add_row(f"a training step of {settings['model']} on them", f"{found['training_step_milliseconds']:.3g} ms")
+    shown.add_row("drawing, as a share of the step", f"{100 * found['sample_share_of_step']:.2g} %")
+    return shown
+
+
+def gains_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench gains` found: a training step with each choice undone, and with it."""
+    title = f"a training step, batch {found['batch_size']}, {found['horizon']} steps"
+    shown = Table("choice", "undone", "as it is", title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in found["arms"].values():
+        if row["what"]:
+            after = row["milliseconds"] / row["slower_by"]
+            shown.add_row(row["what"], f"{row['milliseconds']:.0f} ms", f"{after:.0f} ms")
+    return shown
+
+
+def sac_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench sac` found."""
+    heads = ("environment", "critic norm", "updates per step", "updates per second", "spread", "in environments")
+    shown = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in found["results"]:
+        low, high = row["spread"]
+        rates = (
+            f"{row['updates_per_second']:.0f}",
+            f"{low:.0f} to {high:.0f}",
+            f"{100 * row['environment_share']:.0f} %",
+        )
+        shown.add_row(row["env"], row["critic_norm"], f"{row['updates_per_step']:g}", *rates)
+    return shown
+
+
 def _spread(horizon: int, rows: int) -> list[int]:
     """Steps from 1 to the horizon, evenly spread on a logarithmic scale."""
     return sorted({round(step) for step in np.geomspace(1, horizon, rows)})

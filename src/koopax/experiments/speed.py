@@ -137,12 +137,12 @@ def figure(found: dict[str, Any]) -> Figure:
     return drawn
 
 
-def write(found: dict[str, Any], folder: Path, *, command: str) -> None:
+def write(found: dict[str, Any], folder: Path) -> None:
     """Write `speed.json`, `speed.md` and `speed.png`."""
-    write_json(folder / "speed.json", {"command": command, **found})
+    write_json(folder / "speed.json", found)
     summary = summarise(found)
     with new_file(folder / "speed.md", overwrite=True) as temporary:
-        heading = f"# {summary.title}\n\nMade by `{command}` at commit {found['commit']}."
+        heading = f"# {summary.title}\n\nMade by `{found['command']}` at commit {found['commit']}."
         temporary.write_text("\n\n".join([heading, *summary.sections]) + "\n")
     with new_file(folder / "speed.png", overwrite=True) as temporary:
         figure(found).savefig(temporary, dpi=150, format="png")

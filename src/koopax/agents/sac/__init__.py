@@ -2,7 +2,6 @@
 
 from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.experts import export_experts
-from koopax.agents.sac.rate import measure_rate
 from koopax.agents.sac.record import record_training
 from koopax.agents.sac.train import TrainResult, export_policy, read_config, read_curve, train
 
@@ -11,7 +10,6 @@ __all__ = [
     "TrainResult",
     "export_experts",
     "export_policy",
-    "measure_rate",
     "read_config",
     "read_curve",
     "record_training",
