@@ -76,6 +76,25 @@ def repeated_steps(core, start, actions, durations=None):
     return jax.lax.scan(step, begin(core, start), (actions, durations))[1]
 
 
+@every_variant
+def test_candidates_from_one_start_equal_separate_rollouts(variant):
+    """The slow twin of what planners ask for, at the whole horizon and at a shorter one from the same start."""
+    core = small(variant)
+    latent, _, _ = trajectory(width=core.latent_size)
+    actions = jnp.stack([trajectory(seed)[1] for seed in range(2, 6)], axis=1)
+
+    @eqx.filter_jit
+    def candidates(core, latent, actions):
+        start = core.start_candidates(latent, HORIZON)
+        return core.rollout_candidates(start, actions), core.rollout_candidates(start, actions[:4])
+
+    whole, shorter = candidates(core, latent, actions)
+    slow = np.stack([rollout(core, latent, actions[:, i]) for i in range(actions.shape[1])], axis=1)
+    np.testing.assert_array_equal(whole[0], np.tile(latent, (actions.shape[1], 1)))
+    np.testing.assert_allclose(whole[1:], slow, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(shorter, whole[:5], rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("variant", [*CORES, "koopman-remembering"])
 @pytest.mark.parametrize(("horizon", "stride"), [(9, 3), (8, 3), (2, 5), (4, 1)])
 def test_every_nth_latent_is_one_of_all(variant, horizon, stride):

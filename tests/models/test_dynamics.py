@@ -2,6 +2,7 @@
 
 import json
 import struct
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -97,21 +98,69 @@ def test_a_rollout_continues_from_its_last_latent(model, case):
     np.testing.assert_allclose(np.concatenate([first.rewards, second.rewards]), whole.rewards, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("every", [1, 3, 4, 9, 20])
+@pytest.mark.parametrize(("every", "known"), [(1, 0), (3, 1), (4, 5), (9, 3), (20, 0)])
 @pytest.mark.parametrize("timed", [False, True])
-def test_reencoding_equals_separate_rollouts_from_decoded_states(model, case, every, timed):
+def test_reencoding_equals_separate_rollouts_from_decoded_states(model, case, every, timed, known):
+    """And each of these knows every action before it; of older ones what the first latent held."""
     state, actions = case
     durations = jnp.linspace(0.5, 2.0, 9) if timed else None
-    prediction = model.rollout(state, actions, durations=durations, reencode_every=every)
+    given = jnp.asarray(np.random.default_rng(2).normal(size=(known, ACTION)), jnp.float32)
+    prediction = model.rollout(state, actions, past_actions=given, durations=durations, reencode_every=every)
+    held = model.core.known_actions(model.encode(state, past_actions=given))
+    line = jnp.concatenate([model.normaliser.denormalise_action(held), actions])
     states, rewards = [], []
     for start in range(0, 9, every):
         part = slice(start, start + every)
-        piece = model.rollout(state, actions[part], durations=None if durations is None else durations[part])
+        lengths = None if durations is None else durations[part]
+        piece = model.rollout(state, actions[part], past_actions=line[start : start + len(held)], durations=lengths)
         states.append(piece.states)
         rewards.append(piece.rewards)
         state = piece.states[-1]
     np.testing.assert_allclose(prediction.states, np.concatenate(states), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(prediction.rewards, np.concatenate(rewards), rtol=1e-3, atol=1e-3)
+
+
+def test_known_actions_are_what_the_core_is_given(model, case):
+    """Past actions that are known make a start as good as the one that a longer rollout comes to."""
+    state, actions = case
+    past = model.core.remembered_actions
+    assert past == 3
+    normalised = model.normaliser.normalise_action(actions)
+    latent = model.encode(state, past_actions=actions)
+    guess = model.encode(state)
+    np.testing.assert_allclose(model.core.known_actions(latent), normalised[-past:], rtol=1e-6)
+    np.testing.assert_array_equal(latent[: model.core.modes_size], guess[: model.core.modes_size])
+    np.testing.assert_array_equal(model.encode(state, past_actions=[[np.nan] * ACTION] * past), guess)
+    half = model.core.known_actions(model.encode(state, past_actions=actions[:1]))
+    np.testing.assert_array_equal(half[:-1], model.core.known_actions(guess)[:-1])
+    np.testing.assert_allclose(half[-1], normalised[0], rtol=1e-6)
+    assert not np.allclose(model.rollout(state, actions, past_actions=actions).states, model.rollout(*case).states)
+
+
+def test_a_core_without_a_history_has_nothing_to_know(case):
+    """Bit for bit: re-encoding is encoder after decoder, and past actions change nothing."""
+    state, actions = case
+    model = DynamicsModel.create("gru", episodes(), latent_size=8, key=jax.random.key(0))
+    latent = model.encode(state)
+    assert np.array_equal(model.encode(state, past_actions=actions), latent)
+    assert np.array_equal(model.reencode(latent), model.encoder(model.decoder(latent)))
+    plain, told = (model.rollout(state, actions, past_actions=p, reencode_every=2) for p in (None, actions))
+    assert np.array_equal(plain.states, told.states)
+    assert np.array_equal(plain.rewards, told.rewards)
+
+
+def test_one_step_and_lists(model, case):
+    state, actions = case
+    whole = model.rollout(state, actions)
+    listed = model.rollout(state.tolist(), actions.tolist())
+    assert np.array_equal(whole.states, listed.states)
+    one = model.step(state.tolist(), actions[0].tolist())
+    np.testing.assert_allclose(one.state, whole.states[0], rtol=1e-4)
+    np.testing.assert_allclose(one.reward, whole.rewards[0], rtol=1e-4)
+    timed = model.step(state, actions[0], duration=2.0)
+    lengths = model.rollout(state, actions[:1], durations=[2.0])
+    np.testing.assert_allclose(timed.state, lengths.states[0], rtol=1e-4)
+    assert not np.allclose(timed.state, one.state)
 
 
 def test_latents_only_where_asked(model, case):
@@ -133,7 +182,12 @@ def test_the_normaliser_is_not_trained(model):
     ("call", "message"),
     [
         (lambda m: m.rollout(jnp.ones((2, STATE)), jnp.ones((4, ACTION))), r"state has shape \(2, 3\).*jax.vmap"),
-        (lambda m: m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION + 1))), r"actions has shape \(4, 3\)"),
+        (
+            lambda m: m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION + 1))),
+            r"actions has shape \(4, 3\), but this model takes one example of \(steps, 2\): pass actions of that shape",
+        ),
+        (lambda m: m.rollout(jnp.ones(STATE + 1), jnp.ones((4, ACTION))), r"pass state of that shape"),
+        (lambda m: m.encode(jnp.ones(STATE), jnp.ones(ACTION)), r"past_actions has shape \(2,\)"),
         (lambda m: m.rollout(jnp.ones(STATE), jnp.ones((0, ACTION))), "horizon of 0"),
         (lambda m: m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION)), durations=jnp.ones(3)), "durations has shape"),
         (lambda m: m.rollout(jnp.ones(STATE), jnp.ones((4, ACTION)), reencode_every=0), "reencode_every is 0"),
@@ -151,6 +205,14 @@ def test_an_odd_latent_size_is_refused():
 
 
 # Files.
+
+
+def test_a_file_of_an_earlier_version_predicts_what_it_did():
+    files = Path(__file__).parent / "files"
+    recorded = json.loads((files / "format1.json").read_text())
+    predicted = load_model(files / "format1.koopax").rollout(recorded["state"], recorded["actions"])
+    np.testing.assert_allclose(predicted.states, recorded["states"], rtol=1e-5)
+    np.testing.assert_allclose(predicted.rewards, recorded["rewards"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("spectrum", ["multiscale", "paper", "paper-learnable"])

@@ -158,21 +158,6 @@ def test_powers(count, radius, angle):
     assert_close(actual[:, 0], base ** np.arange(1, count + 1), 1e-12)
 
 
-@given(st.integers(1, 5000))
-def test_fast_length_is_the_smallest_smooth_number(minimum):
-    length = recurrence.fast_length(minimum)
-
-    def smooth(n):
-        for prime in (2, 3, 5):
-            while n % prime == 0:
-                n //= prime
-        return n == 1
-
-    assert length >= minimum
-    assert smooth(length)
-    assert not any(smooth(n) for n in range(minimum, length))
-
-
 def test_auto_takes_the_fastest_measured_method_at_the_nearest_horizon(monkeypatch):
     table = {"cpu": {"10": {"scan": 2.0, "fft": 1.0}, "1000": {"scan": 1.0, "associative": 3.0, "fft": 2.0}}}
     monkeypatch.setattr(recurrence, "_timings", lambda: table)

@@ -18,6 +18,8 @@ import math
 from dataclasses import dataclass
 from functools import singledispatch
 
+from scipy.fft import next_fast_len
+
 from koopax.bench.paper_listing import PaperListingCore
 from koopax.models.action_inputs import ActionInput
 from koopax.models.dssm import DSSMCore
@@ -27,7 +29,6 @@ from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
 from koopax.models.mlp import MLPCore
 from koopax.models.networks import MLP
-from koopax.models.recurrence import fast_length
 from koopax.models.transformer import TransformerCore
 
 
@@ -130,7 +131,8 @@ def _(core: DSSMCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
     tokens, channels = horizon + 1, core.latent_size
     embedding = horizon * _product(*core.action_embedding.weight.shape, of_data=True)
     mixing = len(core.layers) * tokens * _product(channels, 2 * channels)
-    convolution = channels * _complex_convolution(fast_length(2 * tokens - 1)) / 2
+    length: int = next_fast_len(2 * tokens - 1, real=True)  # pyright: ignore[reportAssignmentType]  (untyped)
+    convolution = channels * _complex_convolution(length) / 2
     # The kernel, once per layer: powers of λ̄ and their gain (6 each), the real part of the readout (4).
     kernel = tokens * core.layers[0].space.frequency.size * 3 * 16.0
     return Flops(batch_size * (embedding + mixing), len(core.layers) * (batch_size * convolution + kernel))

@@ -18,7 +18,7 @@ from koopax.bench.document import document
 from koopax.bench.settings import BASELINES
 from koopax.data.episodes import Episodes
 from koopax.models.dynamics import DynamicsModel
-from koopax.planning.candidates import over_rows
+from koopax.models.networks import over_rows
 from koopax.planning.learned import LearnedModel
 
 CORES = ("koopman", *BASELINES)

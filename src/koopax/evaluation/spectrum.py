@@ -128,7 +128,8 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
         moving = (latents - jnp.mean(latents, axis=(0, 1)))[..., :width]
 
         def of_last(latent, moved):  # [state, 2, modes] · [2, modes]
-            jacobian = jax.jacrev(model.decoder)(latent)[:, :width].reshape(-1, 2, width // 2)
+            # A decoder that also reads the reward has it as its last output, which is no motion.
+            jacobian = jax.jacrev(model.decoder)(latent)[: model.config.state_size, :width].reshape(-1, 2, width // 2)
             return jnp.sum(jnp.einsum("srm,rm->sm", jacobian, moved.reshape(2, -1)) ** 2, axis=0)
 
         middle = horizon // 2

@@ -17,12 +17,13 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from scipy.fft import next_fast_len
 
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.models.latent import Memory, SequenceDynamics
 from koopax.models.networks import Linear
-from koopax.models.recurrence import Pair, fast_length, linear_recurrence, multiply, powers
+from koopax.models.recurrence import Pair, linear_recurrence, multiply, powers
 from koopax.models.spectrum import held_exponential_mean
 
 TIME_STEP_START = (1e-3, 1e-1)
@@ -89,7 +90,7 @@ class StateSpace(eqx.Module):
         power = powers(transition, horizon)
         later = multiply((power[0][:-1], power[1][:-1]), gain)
         kernel = self.read((jnp.concatenate([gain[0][None], later[0]]), jnp.concatenate([gain[1][None], later[1]])))
-        length = fast_length(2 * horizon - 1)
+        length = next_fast_len(2 * horizon - 1, real=True)
         product = jnp.fft.rfft(inputs, length, axis=0) * jnp.fft.rfft(kernel, length, axis=0)
         outputs = jnp.fft.irfft(product, length, axis=0)[:horizon] + self.skip * inputs
         return outputs if start is None else outputs + self.read(multiply(power, start))

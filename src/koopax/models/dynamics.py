@@ -11,15 +11,16 @@ and action, and the decoder's hidden layer is computed anyway.
 The networks see normalised values; the normaliser is part of the model and saved with it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from koopax._errors import KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
@@ -28,6 +29,9 @@ from koopax.data.normalisation import Normaliser
 from koopax.models.latent import LatentDynamics, Start, advance, latent_of, make_core
 from koopax.models.networks import ACTIVATIONS, MLP
 from koopax.models.presets import PRESETS, preset
+
+# What users pass where an array goes; its shape is checked.
+Numbers: TypeAlias = Array | np.ndarray | Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,15 @@ class Prediction(NamedTuple):
     """x̂_{t+1} … x̂_{t+T}, where they were asked for."""
 
 
+class OneStep(NamedTuple):
+    """What a model expects of one action."""
+
+    state: Float[Array, " state"]
+    """ŝ_{t+1}, in raw units."""
+    reward: Float[Array, ""]
+    """r̂_t, in raw units."""
+
+
 class DynamicsModel(eqx.Module):
     """Normaliser, encoder, latent core, decoder and reward head. Methods take one example: `jax.vmap` for batches."""
 
@@ -135,9 +148,18 @@ class DynamicsModel(eqx.Module):
 
     # Raw units.
 
-    def encode(self, state: Float[Array, " state"]) -> Float[Array, " latent"]:
-        """The latent of a raw state."""
-        return self.encoder(self.normaliser.normalise_state(state))
+    def encode(self, state: Numbers, past_actions: Numbers | None = None) -> Float[Array, " latent"]:
+        """The latent of a raw state `[state]`, and of the raw actions `[past, action]` that led to it, where known.
+
+        A Koopman core with an action history remembers `core.remembered_actions` of them. Unless they are given, oldest
+        first and NaN where unknown, it knows of them only what the encoder guesses from the state.
+        """
+        self._check("state", state, (self.config.state_size,))
+        latent = self.encoder(self.normaliser.normalise_state(jnp.asarray(state)))
+        if past_actions is None:
+            return latent
+        self._check("past_actions", past_actions, (None, self.config.action_size), empty=True)
+        return self.core.with_known(latent, self.normaliser.normalise_action(jnp.asarray(past_actions)))
 
     def decode(self, latent: Float[Array, " latent"]) -> Float[Array, " state"]:
         """The raw state of a latent."""
@@ -152,34 +174,45 @@ class DynamicsModel(eqx.Module):
             normalised = self.reward_head(jnp.concatenate([latent, action]))[0]
         return self.normaliser.denormalise_reward(normalised)
 
-    @eqx.filter_jit
     def rollout(
         self,
-        state: Float[Array, " state"],
-        actions: Float[Array, "time action"],
+        state: Numbers,
+        actions: Numbers,
         *,
-        durations: Float[Array, " time"] | None = None,
+        past_actions: Numbers | None = None,
+        durations: Numbers | None = None,
         reencode_every: int | None = None,
         return_latents: bool = False,
     ) -> Prediction:
         """Predict the states and rewards that a sequence of actions leads to.
 
         Args:
-            state: where it starts.
-            actions: one per step.
-            durations: length of each step in nominal steps, for irregular sampling; 1 by default.
+            state: where it starts, `[state]`.
+            actions: one per step, `[time, action]`.
+            past_actions: those taken just before the start, oldest first, where they are known; see `encode`.
+            durations: `[time]`, length of each step in nominal steps, for irregular sampling; 1 by default.
             reencode_every: decode and encode again after so many steps, which pulls latents back to where the
-                encoder puts states; never by default.
+                encoder puts states; never by default. Actions that a latent remembers are kept, as they are known.
             return_latents: also return the latents; the last one continues the rollout with `rollout_from`.
         """
-        self._check("state", state, (self.config.state_size,))
-        return self.rollout_from(
-            self.encode(state),
-            actions,
-            durations=durations,
-            reencode_every=reencode_every,
-            return_latents=return_latents,
+        # Lists become arrays before anything is compiled: a list's numbers would be constants of the program.
+        past, lengths = (None if given is None else jnp.asarray(given) for given in (past_actions, durations))
+        return self._rollout_states(
+            jnp.asarray(state), past, jnp.asarray(actions), lengths, reencode_every, return_latents
         )
+
+    def step(
+        self,
+        state: Numbers,
+        action: Numbers,
+        *,
+        past_actions: Numbers | None = None,
+        duration: float | Array | None = None,
+    ) -> OneStep:
+        """Predict the state and the reward that one action leads to, in raw units: `rollout` of a single step."""
+        durations = None if duration is None else jnp.asarray(duration, float)[None]
+        found = self.rollout(state, jnp.asarray(action)[None], past_actions=past_actions, durations=durations)
+        return OneStep(found.states[0], found.rewards[0])
 
     @eqx.filter_jit
     def rollout_from(
@@ -223,6 +256,11 @@ class DynamicsModel(eqx.Module):
 
     # Normalised units, for losses.
 
+    def reencode(self, latent: Float[Array, " latent"]) -> Float[Array, " latent"]:
+        """g_θ(d_ξ(x)) with the past actions that x remembers: the encoder would replace what is known by a guess."""
+        encoded = self.encoder(self.decoder(latent)[: self.config.state_size])
+        return self.core.with_known(encoded, self.core.known_actions(latent))
+
     def read(
         self, before: Float[Array, " latent"] | None, after: Float[Array, " latent"], action: Float[Array, " action"]
     ) -> tuple[Float[Array, " state"], Float[Array, ""]]:
@@ -252,6 +290,24 @@ class DynamicsModel(eqx.Module):
 
         save_model(self, path)
 
+    @eqx.filter_jit
+    def _rollout_states(
+        self,
+        state: Array,
+        past_actions: Array | None,
+        actions: Array,
+        durations: Array | None,
+        reencode_every: int | None,
+        return_latents: bool,
+    ) -> Prediction:
+        return self.rollout_from(
+            self.encode(state, past_actions),
+            actions,
+            durations=durations,
+            reencode_every=reencode_every,
+            return_latents=return_latents,
+        )
+
     def _rollout(self, start: Start, actions: Array, durations: Array | None) -> tuple[Array, Array]:
         """The latents before and after each step."""
         latents = self.core.rollout(start, actions, durations)
@@ -270,8 +326,7 @@ class DynamicsModel(eqx.Module):
             return actions[chosen], None if durations is None else durations[chosen]
 
         def chunk(latent: Array, now: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
-            latent = self.encoder(self.decoder(latent)[: self.config.state_size])
-            before, after = self._rollout(latent, *now)
+            before, after = self._rollout(self.reencode(latent), *now)
             return after[-1], (before, after)
 
         # The first chunk may go on with a memory; those that follow begin at an encoded state.
@@ -283,14 +338,13 @@ class DynamicsModel(eqx.Module):
             pieces.append(chunk(last, part((whole + 1) * every, rest))[1])
         return jnp.concatenate([before for before, _ in pieces]), jnp.concatenate([after for _, after in pieces])
 
-    def _check(self, name: str, array: Array, expected: tuple[int | None, ...]) -> None:
-        shape = jnp.shape(array)
+    def _check(self, name: str, array: Any, expected: tuple[int | None, ...], *, empty: bool = False) -> None:
+        shape = np.shape(array)
         fits = len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
         if not fits:
             wanted = ", ".join("steps" if e is None else str(e) for e in expected)
-            raise KoopaxError(
-                f"{name} has shape {shape}, but this model takes one example of shape ({wanted}): "
-                "use jax.vmap for a batch."
-            )
-        if shape and shape[0] == 0:
+            one_more = len(shape) == len(expected) + 1 and shape[-1] == expected[-1]
+            remedy = "use jax.vmap for a batch" if one_more else f"pass {name} of that shape"
+            raise KoopaxError(f"{name} has shape {shape}, but this model takes one example of ({wanted}): {remedy}.")
+        if shape and shape[0] == 0 and not empty:
             raise KoopaxError(f"{name} has a horizon of 0: a rollout needs at least one step.")

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, Int, PRNGKeyArray
-from koopax.models.latent import LatentDynamics, steps_every
-from koopax.models.networks import MLP
+from koopax.models.latent import CandidateStart, LatentDynamics, steps_every
+from koopax.models.networks import MLP, over_rows
 from koopax.models.recurrence import Method, Pair, linear_recurrence, multiply, powers
 from koopax.models.spectrum import Discrete, Spectrum, discretise, make_spectrum
 
@@ -159,13 +159,71 @@ class KoopmanCore(LatentDynamics):
         remembered = jnp.swapaxes(remembered[:, steps_every(horizon, stride, first)], 0, 1)
         return jnp.concatenate([*rolled, remembered], axis=-1)
 
+    def start_candidates(self, latent: Float[Array, " latent"], horizon: int) -> CandidateStart:
+        """x_0, and shared its free response λ̄ᵏ x_0 for k = 0 … H, `[horizon+1, latent]`."""
+        moved = multiply(powers(discretise(self.spectrum).transition, horizon), self.halves(latent))
+        # What a latent remembers of actions is the candidates' own from the first step on.
+        no_actions = jnp.zeros((horizon, self.latent_size - self.modes_size), latent.dtype)
+        free = jnp.concatenate([latent[None], jnp.concatenate([*moved, no_actions], axis=-1)])
+        return CandidateStart(latent, free)
+
+    def rollout_candidates(
+        self, start: CandidateStart, actions: Float[Array, "time candidate action"]
+    ) -> Float[Array, "time+1 candidate latent"]:
+        """x_0 … x_T of every candidate, which differ only by what their actions add to one free response:
+
+            x_k = λ̄ᵏ x_0 + Σ_{l=1}^{k} λ̄^{k−l} c_{l−1},     k = 0 … T.
+
+        All actions are encoded in one product, and one pass over the steps adds them up and writes every latent once,
+        which is where the time goes.
+        """
+        steps, candidates, _ = actions.shape
+        discrete = discretise(self.spectrum)
+        seen, remembered = jax.vmap(self.delays, in_axes=(None, 1), out_axes=1)(start.latent, actions)
+        # The context is the same for all of them, so it enters once.
+        actions_seen, context = jnp.split(seen, [seen.shape[-1] - self.context_size], axis=-1)
+        embedded = over_rows(self.action_encoder.given(context[0, 0]), actions_seen)
+        inputs = self.input_matrix(discrete)
+
+        def step(driven: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+            action, held, free = now
+            moved = jnp.concatenate(multiply(discrete.transition, self.halves(driven)), axis=-1)
+            return moved + action @ inputs, jnp.concatenate([driven, held], axis=-1) + free
+
+        # Row k adds action k after it is written, so that x_0 is a row like the others; the last one adds nothing.
+        at_rest = jnp.zeros((candidates, self.modes_size), embedded.dtype)
+        after_last, before_first = ((0, 1), (0, 0), (0, 0)), ((1, 0), (0, 0), (0, 0))
+        rows = (jnp.pad(embedded, after_last), jnp.pad(remembered, before_first), start.shared[: steps + 1])
+        return jax.lax.scan(step, at_rest, rows)[1]
+
+    @property
+    def remembered_actions(self) -> int:
+        """h − 1."""
+        return self.action_history - 1
+
+    def known_actions(self, latent: Float[Array, " latent"]) -> Float[Array, "remembered action"]:
+        """What follows the modes."""
+        end = self.modes_size + self.remembered_actions * self.action_size
+        return latent[self.modes_size : end].reshape(self.remembered_actions, self.action_size)
+
+    def with_known(
+        self, latent: Float[Array, " latent"], past_actions: Float[Array, "past action"]
+    ) -> Float[Array, " latent"]:
+        """The latent with the last h − 1 of these actions behind its modes."""
+        known = min(self.remembered_actions, past_actions.shape[0])
+        if known == 0:
+            return latent
+        end = self.modes_size + self.remembered_actions * self.action_size
+        held, given = latent[end - known * self.action_size : end], past_actions[-known:].ravel()
+        return latent.at[end - known * self.action_size : end].set(jnp.where(jnp.isnan(given), held, given))
+
     def delays(
         self, latent: Float[Array, " latent"], actions: Float[Array, "time action"]
     ) -> tuple[Float[Array, "time seen"], Float[Array, "time remembered"]]:
         """At each step, what the action encoder sees, and what the latent after it remembers: actions, then context."""
-        horizon, past = actions.shape[0], self.action_history - 1
-        known, context = jnp.split(latent[self.modes_size :], [past * self.action_size])
-        line = jnp.concatenate([known.reshape(past, self.action_size), actions])
+        horizon, past = actions.shape[0], self.remembered_actions
+        context = latent[self.latent_size - self.context_size :]
+        line = jnp.concatenate([self.known_actions(latent), actions])
         still = jnp.broadcast_to(context, (horizon, self.context_size))
         seen = [line[delay : delay + horizon] for delay in range(past + 1)]
         remembered = [line[delay + 1 : delay + 1 + horizon] for delay in range(past)]

@@ -22,6 +22,13 @@ class Memory(eqx.Module):
 Start: TypeAlias = Float[Array, " latent"] | Memory
 
 
+class CandidateStart(eqx.Module):
+    """Where all candidates of a plan start, and what the core has computed of it once for all of them."""
+
+    latent: Float[Array, " latent"]
+    shared: PyTree = None
+
+
 class LatentDynamics(eqx.Module):
     """Moves a latent forward under actions. Written for one example: use `jax.vmap` for batches.
 
@@ -36,6 +43,26 @@ class LatentDynamics(eqx.Module):
     def predicted_size(self) -> int:
         """How many of a latent's leading components the core predicts; the rest is what it holds on to."""
         return self.latent_size
+
+    @property
+    def remembered_actions(self) -> int:
+        """How many past actions a latent holds as they were; none, except for a core with an action history."""
+        return 0
+
+    def known_actions(self, latent: Float[Array, " latent"]) -> Float[Array, "remembered action"]:
+        """The past actions that a latent holds, oldest first."""
+        return jnp.zeros((0, self.action_size), latent.dtype)
+
+    def with_known(
+        self, latent: Float[Array, " latent"], past_actions: Float[Array, "past action"]
+    ) -> Float[Array, " latent"]:
+        """The latent with the actions just taken in the place of what it holds of them, oldest first.
+
+        An encoder sees a state and can only guess them. Those older than the core remembers don't count; where there
+        are fewer, or one is NaN because it is not known, the latent keeps what it holds.
+        """
+        del past_actions
+        return latent
 
     @abc.abstractmethod
     def rollout(
@@ -80,6 +107,21 @@ class LatentDynamics(eqx.Module):
         else:
             rolled = self._roll_rematerialised(latents, actions, durations, remat_steps)
         return rolled if stride == 1 else rolled[steps_every(actions.shape[0], stride, first)]
+
+    def start_candidates(self, latent: Float[Array, " latent"], horizon: int) -> CandidateStart:
+        """What candidates of up to `horizon` steps from one latent share, for `rollout_candidates`.
+
+        A planner asks once per decision, and then for the latents of many candidates, several times.
+        """
+        del horizon
+        return CandidateStart(latent)
+
+    def rollout_candidates(
+        self, start: CandidateStart, actions: Float[Array, "time candidate action"]
+    ) -> Float[Array, "time+1 candidate latent"]:
+        """x_0 … x_T of every candidate. The default rolls them out side by side; a linear core shares more."""
+        latents = jax.vmap(self.rollout, in_axes=(None, 1), out_axes=1)(start.latent, actions)
+        return jnp.concatenate([jnp.broadcast_to(start.latent, (1, *latents.shape[1:])), latents])
 
     def _roll_batch(self, latents: Array, actions: Array, durations: Array | None) -> Array:
         over_batch = (0, 1, None if durations is None else 1)

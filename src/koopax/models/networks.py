@@ -64,3 +64,9 @@ class MLP(eqx.Module):
         for layer in self.layers[:-1]:
             x = self.activation(layer(x))
         return self.layers[-1](x)
+
+
+def over_rows(network: Callable[[Array], Array], inputs: Float[Array, "*batch input"]) -> Float[Array, "*batch output"]:
+    """A network for one example, over all leading axes at once: one product of large matrices per layer."""
+    outputs = jax.vmap(network)(inputs.reshape(-1, inputs.shape[-1]))
+    return outputs.reshape(*inputs.shape[:-1], -1)

@@ -25,6 +25,7 @@ from typing import Literal, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
+from scipy.fft import next_fast_len
 
 from koopax._errors import KoopaxError, unknown_name
 from koopax._types import Array
@@ -114,25 +115,10 @@ def _convolution(transition: Pair, inputs: Pair, start: Pair) -> Pair:
     start_part = multiply(power, (start[0][None], start[1][None]))
 
     kernel = jnp.concatenate([jnp.ones_like(power[0][:1]) + 0j, (power[0] + 1j * power[1])[:-1]])
-    length = fast_length(2 * horizon - 1)
+    length = next_fast_len(2 * horizon - 1)
     spectrum = jnp.fft.fft(inputs[0] + 1j * inputs[1], n=length, axis=0) * jnp.fft.fft(kernel, n=length, axis=0)
     driven = jnp.fft.ifft(spectrum, axis=0)[:horizon]
     return start_part[0] + driven.real, start_part[1] + driven.imag
-
-
-def fast_length(minimum: int) -> int:
-    """The smallest length ≥ minimum whose only prime factors are 2, 3 and 5."""
-    best = 1 << (minimum - 1).bit_length()
-    five = 1
-    while five < best:
-        three = five
-        while three < best:
-            quotient = -(-minimum // three)
-            candidate = three << max(quotient - 1, 0).bit_length()
-            best = min(best, candidate)
-            three *= 3
-        five *= 5
-    return best
 
 
 _METHODS: dict[Method, Callable[[Pair, Pair, Pair], Pair]] = {

@@ -15,7 +15,8 @@ from koopax._errors import KoopaxError
 from koopax._imports import import_here
 from koopax._types import Array, Float
 from koopax.models.dynamics import DynamicsModel
-from koopax.planning.candidates import candidate_latents, over_rows, shared_start
+from koopax.models.latent import CandidateStart
+from koopax.models.networks import over_rows
 
 RewardFunction: TypeAlias = Callable[[Array, Array, Array], Array]
 
@@ -26,12 +27,19 @@ class LearnedModel(eqx.Module):
     model: DynamicsModel
     reencode_every: int | None = eqx.field(static=True, default=None)
 
-    def encode(self, observation: Float[Array, " state"], *, horizon: int) -> Array:
-        """The latent, or for a Koopman core what it becomes without inputs, λᵏ x_0 for k = 0 … H."""
-        return shared_start(self.model.core, self.model.encode(observation), horizon)
+    @property
+    def remembered_actions(self) -> int:
+        """How many past actions the core makes use of."""
+        return self.model.core.remembered_actions
+
+    def encode(
+        self, observation: Float[Array, " state"], *, horizon: int, past_actions: Array | None = None
+    ) -> CandidateStart:
+        """The latent, with the actions just taken where they are known, and what the core computes of it once."""
+        return self.model.core.start_candidates(self.model.encode(observation, past_actions), horizon)
 
     def rollout(
-        self, start: Array, actions: Float[Array, "time candidate action"]
+        self, start: CandidateStart, actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "time+1 candidate latent"]:
         """x_0 … x_T of every candidate."""
         return _latents(self.model, start, actions, self.reencode_every)
@@ -53,8 +61,7 @@ class LearnedModel(eqx.Module):
         every = self.reencode_every
         if every is None or every >= len(latents):
             return latents
-        decoded = over_rows(self.model.decoder, latents[every::every])
-        return latents.at[every::every].set(over_rows(self.model.encoder, decoded))
+        return latents.at[every::every].set(over_rows(self.model.reencode, latents[every::every]))
 
     def value(self, latents: Float[Array, "candidate latent"]) -> Float[Array, " candidate"]:
         """Zero."""
@@ -65,7 +72,7 @@ class StartInStates(eqx.Module):
     """What candidates share where states are wanted: the observed state, which need not be decoded, and the latent."""
 
     observation: Float[Array, " state"]
-    latent: Array
+    start: CandidateStart
 
 
 class RewardedModel(eqx.Module):
@@ -75,15 +82,23 @@ class RewardedModel(eqx.Module):
     function: RewardFunction = eqx.field(static=True)
     reencode_every: int | None = eqx.field(static=True, default=None)
 
-    def encode(self, observation: Float[Array, " state"], *, horizon: int) -> StartInStates:
+    @property
+    def remembered_actions(self) -> int:
+        """How many past actions the core makes use of."""
+        return self.model.core.remembered_actions
+
+    def encode(
+        self, observation: Float[Array, " state"], *, horizon: int, past_actions: Array | None = None
+    ) -> StartInStates:
         """As `LearnedModel.encode`, and the observed state."""
-        return StartInStates(observation, shared_start(self.model.core, self.model.encode(observation), horizon))
+        learned = LearnedModel(self.model)
+        return StartInStates(observation, learned.encode(observation, horizon=horizon, past_actions=past_actions))
 
     def rollout(
         self, start: StartInStates, actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "time+1 candidate state"]:
         """s_0 … s_T of every candidate, in raw units."""
-        latents = _latents(self.model, start.latent, actions, self.reencode_every)
+        latents = _latents(self.model, start.start, actions, self.reencode_every)
         decoded = over_rows(self.model.decoder, latents[1:])[..., : self.model.config.state_size]
         states = self.model.normaliser.denormalise_state(decoded)
         first = jnp.broadcast_to(start.observation.astype(states.dtype), (1, *states.shape[1:]))
@@ -100,11 +115,11 @@ class RewardedModel(eqx.Module):
         return jnp.zeros(latents.shape[0], latents.dtype)
 
 
-def _latents(model: DynamicsModel, start: Array, actions: Array, reencode_every: int | None) -> Array:
+def _latents(model: DynamicsModel, start: CandidateStart, actions: Array, reencode_every: int | None) -> Array:
     """x_0 … x_T of every candidate; with `reencode_every`, decoded and encoded again after so many steps."""
     if reencode_every is None or reencode_every >= actions.shape[0]:
-        return candidate_latents(model.core, start, model.normaliser.normalise_action(actions))
-    first = start.reshape(-1, start.shape[-1])[0]
+        return model.core.rollout_candidates(start, model.normaliser.normalise_action(actions))
+    first = start.latent
 
     def one(own: Array) -> Array:
         return model.rollout_from(first, own, reencode_every=reencode_every, return_latents=True).latents  # type: ignore

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.agents.tdmpc.networks import Network, WorldModel, act, evaluate_critics, predict_reward
-from koopax.models.latent import begin, latent_of
-from koopax.planning.candidates import candidate_latents, shared_start
+from koopax.models.latent import CandidateStart, begin, latent_of
 from koopax.planning.protocol import follow_policy
 
 
@@ -20,15 +19,15 @@ class AgentModel(eqx.Module):
     policy: Network
     policy_std: float = eqx.field(static=True)
 
-    def encode(self, observation: Float[Array, " state"], *, horizon: int) -> Array:
-        """What all candidates share, see `koopax.planning.candidates`."""
-        return shared_start(self.model.core, self.model.encoder(observation), horizon)
+    def encode(self, observation: Float[Array, " state"], *, horizon: int) -> CandidateStart:
+        """What all candidates share."""
+        return self.model.core.start_candidates(self.model.encoder(observation), horizon)
 
     def rollout(
-        self, start: Array, actions: Float[Array, "time candidate action"]
+        self, start: CandidateStart, actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "points candidate latent"]:
         """x_0 … x_T of every candidate."""
-        return candidate_latents(self.model.core, start, actions)
+        return self.model.core.rollout_candidates(start, actions)
 
     def reward(
         self, latents: Float[Array, "points candidate latent"], actions: Float[Array, "time candidate action"]
@@ -42,11 +41,11 @@ class AgentModel(eqx.Module):
         return jnp.min(evaluate_critics(self.model.critics, features, jnp.tanh(self.policy(features))), axis=0)
 
     def propose(
-        self, start: Array, *, horizon: int, count: int, key: PRNGKeyArray
+        self, start: CandidateStart, *, horizon: int, count: int, key: PRNGKeyArray
     ) -> Float[Array, "time candidate action"]:
         """Actions of the noisy policy along its own rollouts."""
         core = self.model.core
-        first = begin(core, start.reshape(-1, start.shape[-1])[0])
+        first = begin(core, start.latent)
         latents = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), first)
 
         def policy(now: Any, step_key: PRNGKeyArray) -> Array:
