@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from koopax.experiments import planning, planning_figures
-from koopax.experiments.planning import PLANNING_BUDGETS, PUBLISHED_RETURNS, cells, comparable_scores, summarise
+from koopax.experiments import planning, planning_decay
+from koopax.experiments.planning import BUDGETS, PUBLISHED_RETURNS, cells, comparable_scores, curves, summarise
 
 KOOPAX = Path(sys.executable).with_name("koopax")
 
@@ -33,7 +33,7 @@ def fake(task, arm, seed, value):
 
 
 def test_the_paper_budget_is_the_papers_grid():
-    found = cells(PLANNING_BUDGETS["paper"])
+    found = cells(BUDGETS["paper"])
     assert len({cell.name for cell in found}) == len(found) == 4 * 5 * 3
     assert {cell.config.task for cell in found} == set(PUBLISHED_RETURNS)
     compared = found[: 4 * 5 * 2]
@@ -52,15 +52,16 @@ def test_aggregates_use_tasks_with_seeds_in_every_arm():
     assert aggregates["arms"]["b"]["mean"]["value"] == pytest.approx(0.55)
     assert "| cheetah-run | 550 ± " in summary.sections[0]
     assert "| 603 | 2/2 |" in summary.sections[0]
-    assert len(planning_figures.curves(found).axes) == 3
+    assert len(curves(found).axes) == 3
 
 
 def test_sweep_reports_training_returns_after_the_random_ones():
-    found = [fake("cheetah-run", f"rho={decay}", 0, 90.0) for decay in planning.SWEPT_DECAYS]
-    document = planning.summarise_sweep(found).document
+    budget = planning_decay.BUDGETS["cpu"]
+    found = [fake("cheetah-run", f"rho={decay}", 0, 90.0) for decay in budget.decays]
+    document = planning_decay.summarise(found).document
     assert document["rho=0.9"] == {"return": 90.0, "training_return": pytest.approx(45.0)}
-    swept = planning.sweep_cells(PLANNING_BUDGETS["cpu"])
-    assert [cell.config.decay for cell in swept] == list(planning.SWEPT_DECAYS)
+    swept = planning_decay.cells(budget)
+    assert [cell.config.decay for cell in swept] == list(budget.decays)
     assert len({dataclasses.replace(cell.config, decay=1.0) for cell in swept}) == 1
 
 

@@ -1,20 +1,33 @@
 """Every experiment at its smoke budget through the real command line, and what a grid promises."""
 
 import json
+import os
 import subprocess
 import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from koopax import KoopaxError
-from koopax.experiments import paper, prediction, search
-from koopax.experiments.ablations import init_cells, latent_cells
-from koopax.experiments.budgets import BUDGETS, budget
-from koopax.experiments.grid import run_missing
-from koopax.experiments.summaries import interval
+from koopax.experiments import init_ablation, latent_ablation, paper, planning, planning_decay, prediction, search
+from koopax.experiments.experiment import Place
+from koopax.experiments.grid import Interrupted, Job, _finished, _made_of, run_missing
+from koopax.experiments.measurement import run_measurement
+from koopax.experiments.registry import EXPERIMENTS
+from koopax.experiments.summaries import Summary, interval
 
 KOOPAX = Path(sys.executable).with_name("koopax")
+
+
+@contextmanager
+def silent(name, steps, seconds):
+    yield lambda line: None
+
+
+def place_in(folder, only=None):
+    return Place(folder, folder / "work", lambda _: None, silent, only)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +42,7 @@ def reproduce(folder, name, data):
         capture_output=True,
         text=True,
         timeout=600,
-        env={**__import__("os").environ, "KOOPAX_DATA": str(data)},
+        env={**os.environ, "KOOPAX_DATA": str(data)},
     )
 
 
@@ -55,13 +68,11 @@ def test_smoke(folder, name):
 def test_an_interrupted_grid_says_the_whole_command_to_go_on(monkeypatch, capsys, tmp_path):
     from koopax.cli.output import errors
     from koopax.cli.reproduce import reproduce as command
-    from koopax.experiments import grid
-    from koopax.experiments import reproduce as experiments
 
     def interrupted(*_, **__):
-        raise grid.Interrupted
+        raise Interrupted
 
-    monkeypatch.setattr(experiments, "run_grid", interrupted)
+    monkeypatch.setitem(EXPERIMENTS, "latent-ablation", replace(latent_ablation.EXPERIMENT, run=interrupted))
     errors.cache_clear()  # it would keep the stream from before the capture
     with pytest.raises(SystemExit):
         command("latent-ablation", budget="smoke", out=tmp_path / "out", work=tmp_path / "work")
@@ -77,18 +88,30 @@ def test_smoke_of_the_larger_grids(folder, name, arm):
     assert arm in (folder / "results" / name / "smoke" / "table.md").read_text()
 
 
-@pytest.mark.parametrize("name", BUDGETS)
-@pytest.mark.parametrize("cells", [prediction.cells, init_cells, latent_cells, search.cells])
-def test_cells_have_names_of_their_own(name, cells):
-    names = [cell.name for cell in cells(budget(name))]
+GRIDS = (prediction, init_ablation, latent_ablation, search, planning, planning_decay)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_has_the_three_budgets(name):
+    assert EXPERIMENTS[name].name == name
+    assert list(EXPERIMENTS[name].budgets) == ["smoke", "cpu", "paper"]
+    with pytest.raises(KoopaxError, match="did you mean 'smoke'"):
+        EXPERIMENTS[name].budget("smok")
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: grid.EXPERIMENT.name)
+@pytest.mark.parametrize("budget", ["smoke", "cpu", "paper"])
+def test_cells_have_names_of_their_own(budget, grid):
+    names = [cell.name for cell in grid.cells(grid.BUDGETS[budget])]
     assert len(set(names)) == len(names)
     assert all("/" not in cell and " " not in cell for cell in names)
 
 
 def test_the_prediction_grid_covers_the_paper():
-    found = prediction.cells(budget("cpu"))
+    found = prediction.cells(prediction.BUDGETS["cpu"])
     places = {(c.labels["dataset"], c.labels["model"], c.labels["regime"]) for c in found}
     assert len({dataset for dataset, _, _ in places}) == 9
+    assert set(paper.PUBLISHED_MODELS) | {"koopman-paper"} == set(paper.MODELS)
     for dataset in paper.STATE_ERROR:
         for model in paper.MODELS:
             for regime in prediction.REGIMES:
@@ -97,6 +120,40 @@ def test_the_prediction_grid_covers_the_paper():
     assert expert_seeds == {0, 1, 2}
     assert {c.task.train.horizon for c in found if c.labels["model"] == "mlp"} == {10}
     assert {c.task.train.horizon for c in found if c.labels["model"] == "mlp@100"} == {100}
+
+
+def test_cells_at_equal_time_take_turns_with_all_models_of_their_dataset_and_seed():
+    found = prediction.cells(prediction.BUDGETS["cpu"])
+    for cell in found:
+        mates = [c for c in found if c.group == cell.group] if cell.group else []
+        assert bool(mates) == (cell.labels["regime"] == "time")
+        assert {(c.labels["dataset"], c.labels["seed"]) for c in mates} <= {
+            (cell.labels["dataset"], cell.labels["seed"])
+        }
+        assert not mates or {c.labels["model"] for c in mates} >= set(paper.MODELS)
+
+
+def test_the_init_ablation_is_of_the_published_model():
+    found = init_ablation.cells(init_ablation.BUDGETS["cpu"])
+    assert {c.labels["environment"] for c in found} == {"halfcheetah", "walker2d", "hopper"}
+    assert {c.task.model for c in found} == {"koopman-paper"}
+    spectra = [c.task.model_options for c in found if c.task.model_options["spectrum"].startswith("paper")]
+    assert all(one["spectrum_options"]["mirrored"] for one in spectra)
+    assert {one["spectrum_options"].get("decay") for one in spectra} == {None, 0.1, 0.3}
+    assert {one["spectrum_options"].get("frequency_scale") for one in spectra} == {None, 0.5, 2.0}
+    for environment in paper.INIT_ABLATION:
+        assert set(paper.INIT_ABLATION[environment]) <= set(init_ablation.ARMS)
+
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.mark.parametrize("grid", [prediction, latent_ablation, search], ids=lambda grid: grid.EXPERIMENT.name)
+def test_committed_cells_are_still_found(grid):
+    name = grid.EXPERIMENT.name
+    place = place_in(RESULTS / name / "cpu")
+    found = [_finished(Job(c.name, _made_of(c)), place) for c in grid.cells(grid.BUDGETS["cpu"])]
+    assert sum(document is not None for document in found) == len(list((RESULTS / name / "cpu" / "cells").iterdir()))
 
 
 def fake_cell(dataset, model, regime, seed, state):
@@ -125,23 +182,95 @@ def test_intervals_are_students():
     assert found["mean"] == 2.0
     assert found["half_width"] == pytest.approx(4.303 / 3**0.5, rel=1e-3)
     assert interval([1.0])["half_width"] is None
+    many = interval([float(value) for value in range(12)])
+    assert many["half_width"] == pytest.approx(2.201 * 13**0.5 / 12**0.5, rel=1e-3)
+
+
+def jobs_and_run(made, groups=(None, None, None)):
+    names = ["a-0", "a-1", "b-0"]
+    jobs = [Job(name, {"number": n}, group) for n, (name, group) in enumerate(zip(names, groups, strict=True))]
+
+    def run(numbers):
+        made.append(list(numbers))
+        for number in numbers:
+            yield number, {"made_of": {"number": number}}
+
+    return jobs, run
 
 
 def test_only_some_cells_of_a_grid(tmp_path):
     made = []
-
-    def run(number):
-        made.append(number)
-        return {"made_of": {"number": number}}
-
-    names, settings = ["a-0", "a-1", "b-0"], [{"number": number} for number in range(3)]
+    jobs, run = jobs_and_run(made)
 
     def grid(only):
-        return run_missing(names, settings, run, tmp_path, report=lambda _: None, only=only)
+        return [cell["made_of"]["number"] for cell in run_missing(jobs, run, place_in(tmp_path, only))]
 
     with pytest.raises(KoopaxError, match="--only"):
         grid("nothing")
-    assert [cell["made_of"]["number"] for cell in grid("^a")] == [0, 1]
-    assert [cell["made_of"]["number"] for cell in grid("nothing")] == [0, 1]
-    assert [cell["made_of"]["number"] for cell in grid(None)] == [0, 1, 2]
-    assert made == [0, 1, 2]
+    assert grid("^a") == [0, 1]
+    assert grid("nothing") == [0, 1]
+    assert grid(None) == [0, 1, 2]
+    assert made == [[0], [1], [2]]
+
+
+def test_what_is_missing_of_a_group_is_run_together(tmp_path):
+    made = []
+    jobs, run = jobs_and_run(made, groups=("g", None, "g"))
+    assert len(run_missing(jobs, run, place_in(tmp_path))) == 3
+    assert made == [[0, 2], [1]]
+    (tmp_path / "cells" / "b-0.json").unlink()
+    assert len(run_missing(jobs, run, place_in(tmp_path))) == 3
+    assert made[2:] == [[2]]
+
+
+def test_cells_that_were_finished_before_an_interrupt_are_kept(tmp_path):
+    jobs, _ = jobs_and_run([], groups=("g", "g", "g"))
+
+    def run(numbers):
+        yield numbers[0], {"made_of": {"number": numbers[0]}}
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run_missing(jobs, run, place_in(tmp_path))
+    assert [path.name for path in (tmp_path / "cells").iterdir()] == ["a-0.json"]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "today", "same"),
+    [
+        ({"train": {"time_chunk": 5}}, {"train": {"remat_steps": 5}}, True),
+        ({"train": {"windows_together": None}}, {"train": {"microbatch_size": None}}, True),
+        ({"train": {"time_chunk": 5}}, {"train": {"remat_steps": 6}}, False),
+        ({"train": {"steps": 5}}, {"train": {"steps": 5, "new": None}}, True),
+    ],
+)
+def test_cells_made_under_former_names_of_settings_are_found(tmp_path, recorded, today, same):
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "a.json").write_text(json.dumps({"made_of": recorded}))
+    if same:
+        assert _finished(Job("a", today), place_in(tmp_path)) == {"made_of": recorded}
+    else:
+        with pytest.raises(KoopaxError, match="other settings than today's: delete it"):
+            _finished(Job("a", today), place_in(tmp_path))
+
+
+@dataclass(frozen=True)
+class Size:
+    horizon: int
+
+
+def test_a_measurement_of_another_size_is_refused(tmp_path):
+    def measure(size):
+        return {"found": size.horizon}
+
+    assert run_measurement(measure, Size(3), place_in(tmp_path)) == {"found": 3, "made_of": {"horizon": 3}}
+    assert run_measurement(lambda _: {}, Size(3), place_in(tmp_path))["found"] == 3
+    with pytest.raises(KoopaxError, match="delete it to measure anew"):
+        run_measurement(measure, Size(4), place_in(tmp_path))
+
+
+def test_budgets_are_said_in_words(tmp_path):
+    budget = {"steps": 200_000, "seconds": 2.0, "sizes": (16, 32), "seeds": {"hopper": 2}, "published": False, "x": {}}
+    Summary("title", ["text"], {}).write(tmp_path, command="koopax", budget=budget)
+    told = (tmp_path / "table.md").read_text()
+    assert "Budget: steps 200 000; seconds 2; sizes 16, 32; seeds hopper 2; published no." in told

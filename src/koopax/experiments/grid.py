@@ -1,25 +1,27 @@
 """A resumable grid: one result file per cell, finished cells skipped, checkpoints inside a cell.
 
-results/EXPERIMENT/BUDGET/cells/CELL.json   what a cell found, with its task and provenance
+results/EXPERIMENT/BUDGET/cells/CELL.json   what a cell found, with its task, the conditions and provenance
 WORK/EXPERIMENT/BUDGET/CELL/                its run folder while it trains
+
+Cells of a group are compared at equal time and run together.
 """
 
 import json
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from koopax._errors import DivergedError, KoopaxError
-from koopax._provenance import provenance
+from koopax._provenance import provenance, usable_cores
 from koopax.evaluation.prediction import prediction_error
+from koopax.experiments.experiment import Place
 from koopax.models.presets import preset
+from koopax.training.config import current_names
 from koopax.training.fit import resolved
-from koopax.training.run import write_json
-from koopax.training.tasks import TrainTask, run_task, splits
-
-Report = Callable[[str], None]
+from koopax.training.run import Run, write_json
+from koopax.training.tasks import Splits, TrainTask, run_task, splits
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Cell:
     """Where it stands in the tables: dataset, model, seed, …"""
     task: TrainTask
     """What is trained."""
+    group: str | None = None
+    """Cells of the same group have the same data and take turns; None trains alone."""
 
 
 @dataclass(frozen=True)
@@ -46,75 +50,84 @@ class Testing:
     """"test", or "validation" while settings are still being chosen."""
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a grid knows of a cell."""
+
+    name: str
+    """Of its result file."""
+    made_of: dict[str, Any]
+    """All that decides its numbers; its document holds it under the same name."""
+    group: str | None = None
+    """Jobs of a group are run together."""
+
+
 class Interrupted(Exception):
     """Ctrl-C during a grid: what is finished is kept, what was running has a checkpoint."""
 
 
-def run_grid(
-    cells: Sequence[Cell],
-    testing: Testing,
-    results: Path,
-    work: Path,
-    *,
-    report: Report,
-    watcher: Callable,
-    only: str | None = None,
-) -> list[dict[str, Any]]:
-    """Run what is not finished yet and return the result of every cell, in order; see `run_missing` for `only`."""
-    return run_missing(
-        [cell.name for cell in cells],
-        [_made_of(cell) for cell in cells],
-        lambda number: run_cell(cells[number], testing, work / cells[number].name, watcher),
-        results,
-        report=report,
-        only=only,
-    )
+def run_grid(cells: Sequence[Cell], testing: Testing, place: Place) -> list[dict[str, Any]]:
+    """Run what is not finished yet and return the result of every cell, in order; see `run_missing`."""
+
+    def run(numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number in numbers:
+            yield number, _alone(cells[number], testing, place)
+
+    return run_missing([Job(cell.name, _made_of(cell), cell.group) for cell in cells], run, place)
 
 
 def run_missing(
-    names: Sequence[str],
-    made_of: Sequence[dict[str, Any]],
-    run: Callable[[int], dict[str, Any]],
-    results: Path,
-    *,
-    report: Report,
-    only: str | None = None,
+    jobs: Sequence[Job],
+    run: Callable[[Sequence[int]], Iterable[tuple[int, dict[str, Any]]]],
+    place: Place,
 ) -> list[dict[str, Any]]:
-    """The document of every cell, in order: read if it is there, made of the same settings, and else by `run(number)`.
+    """The document of every job, in order: read if it is there, made of the same settings, and else by `run`.
 
-    `made_of` is all that decides a cell's numbers; a cell's document holds it under the same name. With `only`, a
-    regular expression, no other cells are run than those whose names it finds, and unfinished ones are left out.
+    `run` is given the numbers of jobs to run together, one job or those that are missing of a group, and yields each
+    number with its document as soon as that is done. Where `place.only` is given, no other jobs are run than those
+    whose names it finds, and unfinished ones are left out.
     """
-    if len(set(names)) != len(names):
+    if len({job.name for job in jobs}) != len(jobs):
         raise KoopaxError("two cells of a grid have the same name: make their labels different.")
-    found = []
-    for number, name in enumerate(names):
-        path = results / "cells" / f"{name}.json"
-        if path.is_file():
-            document = json.loads(path.read_text())
-            if _stated(document["made_of"]) != _stated(made_of[number]):
-                raise KoopaxError(
-                    f"{str(path)!r} was made with other settings than today's: delete it, or use another --out."
-                )
-            found.append(document)
+    found = {number: document for number, job in enumerate(jobs) if (document := _finished(job, place)) is not None}
+    wanted = [n for n, job in enumerate(jobs) if n not in found and re.search(place.only or "", job.name)]
+    for number in wanted:
+        if number in found:
             continue
-        if only is not None and not re.search(only, name):
-            continue
-        report(f"{number + 1}/{len(names)} {name}")
-        document = run(number)
-        write_json(path, document)
-        found.append(document)
+        group = jobs[number].group
+        together = [n for n in wanted if n not in found and jobs[n].group == group] if group else [number]
+        place.report(f"{number + 1}/{len(jobs)} {', '.join(jobs[n].name for n in together)}")
+        for done, document in run(together):
+            write_json(_path(jobs[done], place), document)
+            found[done] = document
     if not found:
-        raise KoopaxError(
-            f"no cell of {str(results)!r} is finished, and {only!r} is found in no name: try another --only."
-        )
-    return found
+        where = str(place.results)
+        raise KoopaxError(f"no cell of {where!r} is finished, and {place.only!r} is in no name: try another --only.")
+    return [found[number] for number in sorted(found)]
+
+
+def _path(job: Job, place: Place):
+    return place.results / "cells" / f"{job.name}.json"
+
+
+def _finished(job: Job, place: Place) -> dict[str, Any] | None:
+    """The document of a job that is done, if it was made of the same settings."""
+    path = _path(job, place)
+    if not path.is_file():
+        return None
+    document = json.loads(path.read_text())
+    if _stated(document["made_of"]) != _stated(job.made_of):
+        raise KoopaxError(f"{str(path)!r} was made with other settings than today's: delete it, or use another --out.")
+    return document
 
 
 def _stated(settings: Any) -> Any:
-    """The settings without those that are None: an option that did not exist yet and one that is not used are alike."""
+    """The settings under today's names, without those that are None.
+
+    An option that did not exist yet and one that is not used are alike.
+    """
     if isinstance(settings, dict):
-        return {name: _stated(value) for name, value in settings.items() if value is not None}
+        return {name: _stated(value) for name, value in current_names(settings).items() if value is not None}
     return settings
 
 
@@ -131,32 +144,52 @@ def error_of(cell: dict[str, Any], quantity: str, unit: str = "normalised") -> f
     return float("inf") if value is None else value
 
 
-def run_cell(cell: Cell, testing: Testing, folder: Path, watcher: Callable) -> dict[str, Any]:
-    """Train and test one cell. A loss that becomes non-finite is a result, not a failure of the grid."""
-    resume = (folder / "config.json").is_file()
-    document: dict[str, Any] = {"cell": cell.name, "labels": cell.labels, "made_of": _made_of(cell)}
+def load_average() -> float | None:
+    """Of the last minute; None where the system does not say."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def conditions(load_begin: float | None, *, slices: int = 1, turns_with: Sequence[str] = ()) -> dict[str, Any]:
+    """What else went on while a cell was trained: cores, load, its slices of time, and the cells it took turns with."""
+    load = {"load_begin": load_begin, "load_end": load_average()}
+    return {"usable_cores": usable_cores(), **load, "slices": slices, "turns_with": list(turns_with)}
+
+
+def _alone(cell: Cell, testing: Testing, place: Place) -> dict[str, Any]:
+    folder, load = place.work / cell.name, load_average()
     episodes = splits(cell.task)
-    tested = episodes.test if testing.split == "test" else episodes.validation
-    try:
-        with watcher(cell.name, cell.task.train.steps, cell.task.train.seconds) as watch:
-            run = run_task(cell.task, folder, episodes=episodes, resume=resume, watch=watch)
-    except DivergedError as error:
-        return {**document, "diverged": str(error), "error": None, **provenance()}
-    if run.stopped == "interrupted":
+    resume = (folder / "config.json").is_file()
+    with place.watcher(cell.name, cell.task.train.steps, cell.task.train.seconds) as watch:
+        try:
+            outcome = run_task(cell.task, folder, episodes=episodes, resume=resume, watch=watch)
+        except DivergedError as error:
+            outcome = error
+    return _document(cell, outcome, conditions(load), testing, episodes)
+
+
+def _document(
+    cell: Cell, outcome: Run | DivergedError, around: dict[str, Any], testing: Testing, episodes: Splits
+) -> dict[str, Any]:
+    """What a cell found. A loss that becomes non-finite is a result, not a failure of the grid."""
+    document = {"cell": cell.name, "labels": cell.labels, "made_of": _made_of(cell), "conditions": around}
+    if isinstance(outcome, DivergedError):
+        return {**document, "diverged": str(outcome), "error": None, **provenance()}
+    if outcome.stopped == "interrupted":
         raise Interrupted
-    error = prediction_error(run.model, tested, horizon=testing.horizon, windows=testing.windows)
+    tested = episodes.test if testing.split == "test" else episodes.validation
+    error = prediction_error(outcome.model, tested, horizon=testing.horizon, windows=testing.windows)
     return {
         **document,
         "diverged": None,
-        "step": run.step,
-        "seconds": round(run.seconds, 2),
-        "learning_rate": run.config.learning_rate,
-        "parameters": run.model.num_parameters(),
+        "step": outcome.step,
+        "seconds": round(outcome.seconds, 2),
+        "learning_rate": outcome.config.learning_rate,
+        "parameters": outcome.model.num_parameters(),
         "testing": asdict(testing),
         "error": error.to_json(),
         "curve": [
             {name: line[name] for name in ("step", "seconds", "validation_state", "validation_reward")}
-            for line in run.metrics
+            for line in outcome.metrics
             if "validation_state" in line
         ],
         **provenance(),

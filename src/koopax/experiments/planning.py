@@ -4,31 +4,29 @@ Four DMC tasks × {mlp H = 5, koopman H = 20} × seeds, and koopman H = 5 for th
 a run is the mean of its last evaluation; 1000 is the most that any of these tasks gives.
 """
 
-import dataclasses
-import json
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from koopax._errors import DivergedError, unknown_name
-from koopax._provenance import provenance
-from koopax.agents.tdmpc import TDMPCConfig, arm, train
-from koopax.agents.tdmpc.checkpoint import CHECKPOINT
-from koopax.evaluation.aggregate import aggregate
-from koopax.experiments.grid import Interrupted, Report, run_missing
+from koopax._plots import BLUE, INK, ORANGE, SKY, VERMILION, tidy
+from koopax.agents.tdmpc import arm
+from koopax.evaluation.aggregate import aggregate, performance_profile
+from koopax.experiments.agent_grid import AgentCell, run_agents
+from koopax.experiments.experiment import Experiment
 from koopax.experiments.summaries import Summary, interval, markdown
 
 MAXIMUM_RETURN = 1000.0
+LINES = ((INK, ":", "^"), (BLUE, "-", "o"), (SKY, "--", "s"), (ORANGE, "-.", "D"), (VERMILION, "--", "v"))
+PROFILE_POINTS = 101
 ARMS: dict[str, tuple[str, int]] = {
     "mlp H=5": ("mlp", 5),
     "koopman H=20": ("koopman", 20),
     "koopman H=5": ("koopman", 5),
 }
-SWEPT_DECAYS = (0.5, 0.9, 0.95, 1.0)
-CURVE = ("decisions", "env_steps", "updates", "seconds", "return", "evaluation_return", "evaluation_returns")
 
 # Published returns after 100k and 500k environment steps.
 PUBLISHED_RETURNS = {
@@ -39,22 +37,20 @@ PUBLISHED_RETURNS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class PlanningBudget:
     """The size of the planning experiment."""
 
     steps: int
     """Environment steps of each run."""
-    seeds: dict[str, int]
+    seeds: Mapping[str, int]
     """Seeds of each task, most important task first."""
     arms: tuple[str, ...] = tuple(ARMS)
     """Arms by name; the third is the ablation of the horizon."""
     published: bool = False
     """TD-MPC's published networks and planner, or those for one CPU core."""
-    changes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    changes: dict[str, Any] = field(default_factory=dict)
     """Further settings of the agent."""
-    sweep_steps: int = 30_000
-    """Environment steps of each run of the sweep over ρ."""
 
 
 TINY = {
@@ -71,37 +67,18 @@ TINY = {
     "evaluate_episodes": 1,
     "final_episodes": 1,
 }
-PLANNING_BUDGETS = {
-    "smoke": PlanningBudget(2_000, {"cheetah-run": 2}, changes=TINY, sweep_steps=1_000),
-    "cpu": PlanningBudget(100_000, {"cheetah-run": 2, "acrobot-swingup": 1, "quadruped-walk": 1}),
-    "paper": PlanningBudget(500_000, dict.fromkeys(PUBLISHED_RETURNS, 5), published=True, sweep_steps=100_000),
+BUDGETS = {
+    "smoke": PlanningBudget(steps=2_000, seeds={"cheetah-run": 2}, changes=TINY),
+    "cpu": PlanningBudget(steps=100_000, seeds={"cheetah-run": 2, "acrobot-swingup": 1, "quadruped-walk": 1}),
+    "paper": PlanningBudget(steps=500_000, seeds=dict.fromkeys(PUBLISHED_RETURNS, 5), published=True),
 }
 
 
-def planning_budget(name: str) -> PlanningBudget:
-    """The budget of that name."""
-    if name not in PLANNING_BUDGETS:
-        raise unknown_name("budget", name, list(PLANNING_BUDGETS))
-    return PLANNING_BUDGETS[name]
-
-
-@dataclasses.dataclass(frozen=True)
-class PlanningCell:
-    """One training run."""
-
-    name: str
-    """Unique in its experiment, and a file name."""
-    labels: dict[str, Any]
-    """Task, arm and seed."""
-    config: TDMPCConfig
-    """What is trained."""
-
-
-def cells(size: PlanningBudget) -> list[PlanningCell]:
+def cells(size: PlanningBudget) -> list[AgentCell]:
     """Every task and seed with every arm, the comparison before the ablation."""
     comparison, ablation = size.arms[:2], size.arms[2:]
     return [
-        _cell(task, label, seed, size, steps=size.steps)
+        _cell(task, label, seed, size)
         for arms in (comparison, ablation)
         for task, seeds in size.seeds.items()
         for seed in range(seeds)
@@ -109,75 +86,12 @@ def cells(size: PlanningBudget) -> list[PlanningCell]:
     ]
 
 
-def sweep_cells(size: PlanningBudget) -> list[PlanningCell]:
-    """The Koopman arm with each ρ of the sweep, in short runs on the first task."""
-    task = next(iter(size.seeds))
-    return [
-        _cell(task, "koopman H=20", 0, size, name=f"rho={decay}", steps=size.sweep_steps, decay=decay)
-        for decay in SWEPT_DECAYS
-    ]
-
-
-def _cell(
-    task: str, label: str, seed: int, size: PlanningBudget, *, name: str | None = None, **changes: Any
-) -> PlanningCell:
+def _cell(task: str, label: str, seed: int, size: PlanningBudget) -> AgentCell:
     dynamics, horizon = ARMS[label]
-    settings = {**size.changes, **changes, "task": task, "seed": seed, "horizon": horizon}
+    settings = {**size.changes, "steps": size.steps, "task": task, "seed": seed, "horizon": horizon}
     config = arm(dynamics, published=size.published, **settings)
-    shown = name or label
-    return PlanningCell(
-        f"{task}-{shown.replace(' ', '-')}-seed{seed}", {"task": task, "arm": shown, "seed": seed}, config
-    )
-
-
-Watcher = Callable[[str, int, None], AbstractContextManager[Callable[[dict[str, Any]], None]]]
-
-
-def run_cells(
-    cells: Sequence[PlanningCell],
-    results: Path,
-    work: Path,
-    *,
-    report: Report,
-    watcher: Watcher,
-    only: str | None = None,
-) -> list[dict[str, Any]]:
-    """Run what is not finished yet and return the result of every cell, in order; see `run_missing` for `only`."""
-    return run_missing(
-        [cell.name for cell in cells],
-        [made_of(cell) for cell in cells],
-        lambda number: run_cell(cells[number], work / cells[number].name, watcher),
-        results,
-        report=report,
-        only=only,
-    )
-
-
-def made_of(cell: PlanningCell) -> dict[str, Any]:
-    """All that decides a cell's numbers, as JSON has it."""
-    return json.loads(json.dumps({"config": dataclasses.asdict(cell.config), "core": cell.config.all_core_options}))
-
-
-def run_cell(cell: PlanningCell, folder: Path, watcher: Watcher) -> dict[str, Any]:
-    """Train one cell, or go on with it. A loss that becomes non-finite is a result: a return of zero."""
-    document = {"cell": cell.name, "labels": cell.labels, "made_of": made_of(cell)}
-    resume = (folder / CHECKPOINT).is_file()
-    try:
-        with watcher(cell.name, cell.config.steps, None) as watch:
-            run = train(cell.config, folder, resume=resume, watch=watch)
-    except DivergedError as error:
-        return {**document, "diverged": str(error), "return": 0.0, "curve": [], **provenance()}
-    if run.interrupted:
-        raise Interrupted
-    curve = [{name: line[name] for name in CURVE if name in line} for line in run.lines]
-    return {
-        **document,
-        "diverged": None,
-        "return": curve[-1]["evaluation_return"],
-        "seconds": curve[-1]["seconds"],
-        "curve": curve,
-        **provenance(),
-    }
+    labels = {"task": task, "arm": label, "seed": seed}
+    return AgentCell(f"{task}-{label.replace(' ', '-')}-seed{seed}", labels, config)
 
 
 def summarise(found: list[dict[str, Any]]) -> Summary:
@@ -200,19 +114,6 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
         sections.append(_aggregate_table(aggregates, len(next(iter(scores.values())))))
     document = {"returns": table, "aggregates": aggregates, "published": PUBLISHED_RETURNS, "env_steps": steps}
     return Summary(f"TD-MPC: returns after {steps} environment steps", sections, document)
-
-
-def summarise_sweep(found: list[dict[str, Any]]) -> Summary:
-    """The return of each ρ: at the end, and averaged over the training episodes after the random ones."""
-    rows, document = [], {}
-    for cell in found:
-        after = cell["made_of"]["config"]["seed_decisions"]
-        learned = [line["return"] for line in cell["curve"] if line["decisions"] > after]
-        average = float(np.mean(learned)) if learned else 0.0
-        document[cell["labels"]["arm"]] = {"return": cell["return"], "training_return": average}
-        rows.append([cell["labels"]["arm"], f"{cell['return']:.0f}", f"{average:.0f}"])
-    sections = [markdown(["ρ", "last evaluation", "mean training return"], rows)]
-    return Summary("Koopman TD-MPC: the weight of later steps", sections, document)
 
 
 def _names(found: list[dict[str, Any]], label: str) -> list[str]:
@@ -249,3 +150,69 @@ def _aggregate_table(aggregates: dict[str, Any], runs: int) -> str:
     ]
     heading = f"Normalised by 1000, over {', '.join(aggregates['tasks'])} with {runs} runs each:"
     return heading + "\n\n" + markdown(["arm", "mean", "IQM", "optimality gap"], rows)
+
+
+def curves(found: list[dict[str, Any]]) -> Figure:
+    """Returns against environment steps, one panel per task, and the performance profile where seeds allow one.
+
+    Markers are evaluations, averaged over seeds; thin lines are the training episodes of each run. The dashed line is
+    what TD-MPC's authors report after as many steps.
+    """
+    tasks = list(dict.fromkeys(cell["labels"]["task"] for cell in found))
+    scores = comparable_scores(found)
+    panels_wanted = len(tasks) + bool(scores)
+    columns = min(3, panels_wanted)
+    rows = -(-panels_wanted // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.4 * rows), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for panel, task in zip(panels, tasks, strict=False):
+        _task(panel, task, [cell for cell in found if cell["labels"]["task"] == task])
+    if scores:
+        _profile(panels[len(tasks)], scores)
+    for panel in panels[panels_wanted:]:
+        panel.set_visible(False)
+    panels[0].legend(frameon=False, fontsize=8, loc="lower right")
+    return figure
+
+
+def _task(panel: Axes, task: str, mine: list[dict[str, Any]]) -> None:
+    labels = list(dict.fromkeys(cell["labels"]["arm"] for cell in mine))
+    for label, (colour, line, marker) in zip(labels, LINES, strict=False):
+        runs = [cell["curve"] for cell in mine if cell["labels"]["arm"] == label and cell["curve"]]
+        for run in runs:
+            panel.plot(_column(run, "env_steps"), _column(run, "return"), color=colour, alpha=0.25, linewidth=0.8)
+        evaluated = [[entry for entry in run if "evaluation_return" in entry] for run in runs]
+        shared = min((len(run) for run in evaluated), default=0)
+        if shared:
+            steps = np.mean([_column(run[:shared], "env_steps") for run in evaluated], axis=0)
+            means = np.mean([_column(run[:shared], "evaluation_return") for run in evaluated], axis=0)
+            panel.plot(steps, means, color=colour, linestyle=line, marker=marker, label=f"{label} ({len(runs)})")
+    steps = mine[0]["made_of"]["config"]["steps"]
+    published = PUBLISHED_RETURNS.get(task, {}).get(steps)
+    if published is not None:
+        panel.axhline(published, color=VERMILION, linestyle="--", linewidth=1, label="TD-MPC, published")
+    panel.set(title=task, xlabel="environment steps", ylabel="return", ylim=(0, None))
+    tidy(panel)
+
+
+def _profile(panel: Axes, scores: dict[str, np.ndarray]) -> None:
+    thresholds = np.linspace(0, 1, PROFILE_POINTS)
+    profiles = performance_profile(scores, thresholds, seed=0)
+    for (label, profile), (colour, line, _) in zip(profiles.items(), LINES, strict=False):
+        panel.plot(thresholds, profile["value"], color=colour, linestyle=line, label=label)
+        panel.fill_between(thresholds, profile["low"], profile["high"], color=colour, alpha=0.15, linewidth=0)
+    panel.set(title="performance profile", xlabel=f"return / {MAXIMUM_RETURN:.0f}", ylabel="share of runs above")
+    tidy(panel)
+
+
+def _column(lines: list[dict[str, Any]], name: str) -> np.ndarray:
+    return np.array([line[name] for line in lines], float)
+
+
+EXPERIMENT = Experiment(
+    name="planning",
+    budgets=BUDGETS,
+    run=lambda budget, place: run_agents(cells(budget), place),
+    summarise=summarise,
+    figure=curves,
+)

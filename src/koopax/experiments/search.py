@@ -5,10 +5,15 @@ time; the test split is left for the tables. A variation differs from the defaul
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
-from koopax.experiments.budgets import Budget
-from koopax.experiments.grid import Cell, error_of
+import numpy as np
+from matplotlib.figure import Figure
+
+from koopax._plots import BLUE, GREEN, ORANGE, tidy
+from koopax.experiments.experiment import Experiment, Place
+from koopax.experiments.grid import Cell, Testing, error_of, run_grid
 from koopax.experiments.prediction import MLP_HORIZON
 from koopax.experiments.summaries import Summary, markdown
 from koopax.training.config import TrainConfig
@@ -67,16 +72,45 @@ ARMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 } | {name: (preset, model, BASELINE_TRAINING | training) for name, (preset, model, training) in BASELINE_ARMS.items()}
 
 
-def cells(budget: Budget) -> list[Cell]:
+@dataclass(frozen=True)
+class SearchBudget:
+    """The size of the search."""
+
+    data_steps: int
+    """Environment steps of each dataset."""
+    seconds: float
+    """Training time of every arm."""
+    horizon: int
+    """Steps to train on, the MLP excepted, and to predict."""
+    windows: int
+    """Validation windows."""
+    environments: tuple[str, ...]
+    """Environments whose expert sets are used."""
+
+
+BUDGETS = {
+    "smoke": SearchBudget(data_steps=4_000, seconds=2.0, horizon=10, windows=50, environments=("hopper",)),
+    "cpu": SearchBudget(data_steps=200_000, seconds=30.0, horizon=100, windows=2_000, environments=("halfcheetah",)),
+    "paper": SearchBudget(
+        data_steps=1_000_000,
+        seconds=1_800.0,
+        horizon=100,
+        windows=50_000,
+        environments=("halfcheetah", "walker2d", "hopper"),
+    ),
+}
+
+
+def cells(budget: SearchBudget) -> list[Cell]:
     """Every arm on the expert sets that the budget has room for, one environment after the other."""
-    return [_cell(environment, arm, budget) for environment in budget.search_environments for arm in ARMS]
+    return [_cell(environment, arm, budget) for environment in budget.environments for arm in ARMS]
 
 
-def _cell(environment: str, arm: str, budget: Budget) -> Cell:
+def _cell(environment: str, arm: str, budget: SearchBudget) -> Cell:
     model, options, settings = ARMS[arm]
     defaults = {
         "horizon": min(MLP_HORIZON, budget.horizon) if model == "mlp" else budget.horizon,
-        "seconds": budget.search_seconds,
+        "seconds": budget.seconds,
         "validation_horizon": budget.horizon,
         "validate_every": 500,
         "validation_windows": min(256, budget.windows),
@@ -89,7 +123,7 @@ def _cell(environment: str, arm: str, budget: Budget) -> Cell:
         train=TrainConfig(**(defaults | settings)),
     )
     name = f"{environment}-{arm}".replace(" ", "-").replace(",", "")
-    return Cell(name, {"environment": environment, "arm": arm}, task)
+    return Cell(name, {"environment": environment, "arm": arm}, task, group=environment)
 
 
 def summarise(found: list[dict[str, Any]]) -> Summary:
@@ -111,3 +145,31 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
         document[arm] = values
     table = markdown(["arm", *(f"{environment}: state / reward" for environment in environments)], lines)
     return Summary("The search for the defaults: validation error at equal time", [table], document)
+
+
+def figure(found: list[dict[str, Any]]) -> Figure:
+    """State error of every arm, a marker per environment, best on top."""
+    drawn = Figure(figsize=(7, 6), layout="constrained")
+    panel = drawn.subplots()
+    values: dict[str, dict[str, float]] = {}
+    for cell in found:
+        values.setdefault(cell["labels"]["arm"], {})[cell["labels"]["environment"]] = error_of(cell, "state")
+    order = sorted(values, key=lambda arm: -np.mean(np.log(list(values[arm].values()))))
+    environments = list(dict.fromkeys(cell["labels"]["environment"] for cell in found))
+    for environment, colour, marker in zip(environments, (BLUE, ORANGE, GREEN), ("o", "s", "D"), strict=False):
+        points = [values[arm].get(environment, np.nan) for arm in order]
+        panel.scatter(points, range(len(order)), color=colour, marker=marker, label=environment)
+    panel.set_yticks(range(len(order)), order, fontsize=8)
+    panel.set(xscale="log", xlabel="state error on the validation split (normalised)")
+    panel.legend(frameon=False, fontsize=8)
+    tidy(panel)
+    return drawn
+
+
+def run(budget: SearchBudget, place: Place) -> list[dict[str, Any]]:
+    """Run what is missing; the test split has no part in it."""
+    testing = Testing(horizon=budget.horizon, windows=budget.windows, split="validation")
+    return run_grid(cells(budget), testing, place)
+
+
+EXPERIMENT = Experiment(name="search", budgets=BUDGETS, run=run, summarise=summarise, figure=figure)

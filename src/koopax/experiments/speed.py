@@ -1,5 +1,6 @@
 """Training speed against the horizon: table 3 of the paper. Tables and figure are made from the document alone."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ from koopax._atomic import new_file
 from koopax._plots import SKY, VERMILION, tidy
 from koopax.bench import speed
 from koopax.bench.settings import LISTING, SpeedSettings, parse_arm
-from koopax.experiments.budgets import Budget
-from koopax.experiments.figures import STYLES
+from koopax.experiments.experiment import Experiment
+from koopax.experiments.measurement import run_measurement
 from koopax.experiments.paper import TRAINING_SPEED
+from koopax.experiments.styles import STYLES
 from koopax.experiments.summaries import Summary, markdown
 from koopax.training.run import write_json
 
@@ -20,15 +22,30 @@ OTHER_STYLE = (SKY, "-", "P")
 TITLE = "Training speed against the horizon"
 
 
-def measure(budget: Budget) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SpeedBudget:
+    """The size of the measurement."""
+
+    horizons: tuple[int, ...]
+    """Steps that models are unrolled for."""
+    batch_size: int
+    """Windows in a batch; the paper's at every budget but the smallest."""
+    rounds: int
+    """Interleaved rounds."""
+    data_steps: int = 100_000
+    """Environment steps of the dataset."""
+
+
+BUDGETS = {
+    "smoke": SpeedBudget(horizons=(2, 5), batch_size=4, rounds=3, data_steps=4_000),
+    "cpu": SpeedBudget(horizons=(10, 50, 100, 200, 500), batch_size=256, rounds=5),
+    "paper": SpeedBudget(horizons=(10, 50, 100, 200, 500), batch_size=256, rounds=21),
+}
+
+
+def measure(budget: SpeedBudget) -> dict[str, Any]:
     """What `koopax bench speed` measures, at the size that a budget allows."""
-    settings = SpeedSettings(
-        horizons=budget.speed_horizons,
-        batch_size=budget.speed_batch_size,
-        rounds=budget.speed_rounds,
-        data_steps=min(budget.data_steps, SpeedSettings.data_steps),
-    )
-    return speed.measure(settings)
+    return speed.measure(SpeedSettings(**asdict(budget)))
 
 
 def summarise(found: dict[str, Any]) -> Summary:
@@ -158,3 +175,12 @@ def _percent(value: float | None) -> str:
 
 def _gibibytes(value: int | None) -> str:
     return "–" if value is None else f"{value / 2**30:.2f}"
+
+
+EXPERIMENT = Experiment(
+    name="speed",
+    budgets=BUDGETS,
+    run=lambda budget, place: run_measurement(measure, budget, place),
+    summarise=summarise,
+    figure=figure,
+)

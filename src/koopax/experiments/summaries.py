@@ -1,19 +1,17 @@
 """What an experiment says in the end: Markdown tables and a JSON document, written by the program."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from koopax._atomic import new_file
 from koopax._provenance import provenance
 from koopax.training.run import write_json
-
-# Two-sided 95 % quantiles of Student's t for 1 … 9 degrees of freedom; few seeds need them.
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,9 @@ def interval(values: Sequence[float]) -> dict[str, Any]:
     mean = float(np.mean(values))
     if len(values) < 2 or not np.isfinite(mean):
         return {"mean": mean, "half_width": None, "values": list(values), "text": _short(mean)}
-    degrees = len(values) - 1
-    quantile = STUDENT[degrees - 1] if degrees <= len(STUDENT) else 1.96
+    quantile = float(stats.t.ppf(0.975, len(values) - 1))
     half = quantile * statistics.stdev(values) / len(values) ** 0.5
-    return {"mean": mean, "half_width": half, "values": list(values), "text": f"{_short(mean)} ± {_short(half)}"}
+    return {"mean": mean, "half_width": half, "values": list(values), "text": f"{_short(mean)} ± {half:.2g}"}
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -57,8 +54,25 @@ def _short(value: float) -> str:
     return f"{value:.3g}" if np.isfinite(value) else "diverged"
 
 
-def _inline(document: dict[str, Any]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in document.items())
+def _inline(document: Mapping[str, Any]) -> str:
+    """A budget in words: `batch size 16; environments halfcheetah, hopper`."""
+    return "; ".join(f"{name.replace('_', ' ')} {_plain(value)}" for name, value in document.items() if _said(value))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name.replace('_', ' ')} {_plain(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(item) for item in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", " ")
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _said(value: Any) -> bool:
+    return value is not None and value != {}
 
 
 def _finite(value: Any) -> Any:

@@ -1,0 +1,68 @@
+"""A resumable grid of agents: as `koopax.experiments.grid`, with TD-MPC's run folders."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from koopax._errors import DivergedError
+from koopax._provenance import provenance
+from koopax.agents.tdmpc import TDMPCConfig, train
+from koopax.agents.tdmpc.checkpoint import CHECKPOINT
+from koopax.experiments.experiment import Place, Watcher
+from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
+
+CURVE = ("decisions", "env_steps", "updates", "seconds", "return", "evaluation_return", "evaluation_returns")
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentCell:
+    """One training run."""
+
+    name: str
+    """Unique in its experiment, and a file name."""
+    labels: dict[str, Any]
+    """Task, arm and seed."""
+    config: TDMPCConfig
+    """What is trained."""
+
+
+def run_agents(cells: Sequence[AgentCell], place: Place) -> list[dict[str, Any]]:
+    """Run what is not finished yet and return the result of every cell, in order."""
+
+    def run(numbers: Sequence[int]):
+        for number in numbers:
+            cell = cells[number]
+            yield number, run_cell(cell, place.work / cell.name, place.watcher)
+
+    return run_missing([Job(cell.name, made_of(cell)) for cell in cells], run, place)
+
+
+def made_of(cell: AgentCell) -> dict[str, Any]:
+    """All that decides a cell's numbers, as JSON has it."""
+    return json.loads(json.dumps({"config": dataclasses.asdict(cell.config), "core": cell.config.all_core_options}))
+
+
+def run_cell(cell: AgentCell, folder: Path, watcher: Watcher) -> dict[str, Any]:
+    """Train one cell, or go on with it. A loss that becomes non-finite is a result: a return of zero."""
+    document = {"cell": cell.name, "labels": cell.labels, "made_of": made_of(cell)}
+    begin = load_average()
+    resume = (folder / CHECKPOINT).is_file()
+    try:
+        with watcher(cell.name, cell.config.steps, None) as watch:
+            run = train(cell.config, folder, resume=resume, watch=watch)
+    except DivergedError as error:
+        return {**document, "diverged": str(error), "return": 0.0, "curve": [], **provenance()}
+    if run.interrupted:
+        raise Interrupted
+    curve = [{name: line[name] for name in CURVE if name in line} for line in run.lines]
+    return {
+        **document,
+        "diverged": None,
+        "conditions": conditions(begin),
+        "return": curve[-1]["evaluation_return"],
+        "seconds": curve[-1]["seconds"],
+        "curve": curve,
+        **provenance(),
+    }

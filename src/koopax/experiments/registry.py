@@ -1,0 +1,37 @@
+"""Every table and figure by name: what `koopax reproduce` knows."""
+
+from typing import Any
+
+from koopax._errors import unknown_name
+from koopax.experiments import (
+    gradients,
+    init_ablation,
+    latent_ablation,
+    planning,
+    planning_decay,
+    prediction,
+    search,
+    speed,
+)
+from koopax.experiments.experiment import Experiment
+
+EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
+    experiment.name: experiment
+    for experiment in (
+        prediction.EXPERIMENT,
+        speed.EXPERIMENT,
+        init_ablation.EXPERIMENT,
+        latent_ablation.EXPERIMENT,
+        gradients.EXPERIMENT,
+        planning.EXPERIMENT,
+        planning_decay.EXPERIMENT,
+        search.EXPERIMENT,
+    )
+}
+
+
+def experiment(name: str) -> Experiment[Any, Any]:
+    """The experiment of that name."""
+    if name not in EXPERIMENTS:
+        raise unknown_name("experiment", name, list(EXPERIMENTS))
+    return EXPERIMENTS[name]

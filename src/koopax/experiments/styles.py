@@ -1,0 +1,13 @@
+"""What every figure draws a model with: colour, line and marker."""
+
+from koopax._plots import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION
+
+STYLES = {
+    "koopman": (BLUE, "-", "o"),
+    "koopman-paper": (SKY, "--", "P"),
+    "gru": (ORANGE, "--", "s"),
+    "mlp": (INK, ":", "^"),
+    "transformer": (GREEN, "-.", "D"),
+    "dssm": (PURPLE, (0, (5, 1, 1, 1, 1, 1)), "v"),
+    "mlp@100": (VERMILION, ":", "x"),
+}
