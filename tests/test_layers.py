@@ -9,8 +9,8 @@ import koopax
 
 ROOT = Path(koopax.__file__).parent
 LAYERS = [
-    {"_errors", "_types"},
-    {"_atomic", "_cache", "_imports", "_interrupt", "_plots", "_provenance"},
+    {"_cache", "_errors", "_types"},
+    {"_atomic", "_compilations", "_imports", "_interrupt", "_plots", "_provenance"},
     {"data", "envs"},
     {"collection"},
     {"models"},

@@ -4,10 +4,12 @@ The public names are imported when they are first used, so that `import koopax` 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from koopax._errors import KoopaxError, KoopaxWarning
+    from koopax.collection.collecting import collect
     from koopax.collection.loading import load
     from koopax.data import Episodes
     from koopax.evaluation.gradients import gradient_profile
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from koopax.evaluation.spectrum import analyse_spectrum
     from koopax.models.dynamics import DynamicsModel
     from koopax.models.files import load_model
+    from koopax.planning.control import control_trained as plan
     from koopax.training.fit import fit, fit_seeds
     from koopax.training.run import Run
 
@@ -25,11 +28,13 @@ _HOMES = {
     "KoopaxWarning": "koopax._errors",
     "Run": "koopax.training.run",
     "analyse_spectrum": "koopax.evaluation.spectrum",
+    "collect": "koopax.collection.collecting",
     "fit": "koopax.training.fit",
     "fit_seeds": "koopax.training.fit",
     "gradient_profile": "koopax.evaluation.gradients",
     "load": "koopax.collection.loading",
     "load_model": "koopax.models.files",
+    "plan": "koopax.planning.control:control_trained",
     "prediction_error": "koopax.evaluation.prediction",
 }
 
@@ -39,20 +44,35 @@ __all__ = [
     "KoopaxError",
     "KoopaxWarning",
     "Run",
+    "__version__",
     "analyse_spectrum",
+    "collect",
     "fit",
     "fit_seeds",
     "gradient_profile",
     "load",
     "load_model",
+    "plan",
     "prediction_error",
 ]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in _HOMES:
         raise AttributeError(f"module 'koopax' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    home, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(home), attribute or name)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("koopax")
+    except PackageNotFoundError:  # a source tree on the path
+        return "unknown"
 
 
 def __dir__() -> list[str]:

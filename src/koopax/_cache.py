@@ -1,4 +1,4 @@
-"""Where koopax keeps the datasets it makes."""
+"""Where koopax keeps the datasets it makes and the programs it compiles."""
 
 import os
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,11 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import koopax as package
+
 KOOPAX = Path(sys.executable).with_name("koopax")
 
 
-def koopax(*arguments, cwd, check=True):
-    done = subprocess.run([KOOPAX, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=300)
+def koopax(*arguments, cwd, check=True, **environment):
+    settings = {"env": os.environ | environment, "capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run([KOOPAX, *map(str, arguments)], cwd=cwd, **settings)
     if check:
         assert done.returncode == 0, done.stderr
     return done
@@ -66,12 +70,37 @@ assert not heavy, heavy
     assert "--horizon" in done.stdout
 
 
+def test_the_version_is_told(folder):
+    assert koopax("--version", cwd=folder).stdout == f"koopax {package.__version__}\n"
+
+
+def test_a_second_run_compiles_nothing(folder):
+    settings = (*TRAIN, "--steps", 2, "--validate-every", 2)
+    # Nothing is too small to be kept, so a program that differs would be a new file.
+    environment = {"KOOPAX_DATA": str(folder / "kept"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    kept = []
+    for number in range(2):
+        done = koopax(
+            *settings, "--out", f"runs/kept-{number}", cwd=folder, JAX_COMPILATION_CACHE_DIR="", **environment
+        )
+        assert "error" not in done.stderr.lower()
+        assert "warning" not in done.stderr.lower()
+        kept.append({path.name for path in (folder / "kept" / "compilations").glob("*/*-cache")})
+    assert kept[0] == kept[1]
+    assert len(kept[0]) > 5
+    models = [(folder / "runs" / f"kept-{number}" / "model.koopax").read_bytes() for number in range(2)]
+    assert models[0] == models[1]
+
+
 def test_inspect_an_own_table(folder):
     document = json.loads(koopax("data", "inspect", "log.csv", *TABLE, "--json", cwd=folder).stdout)
     assert document["episodes"] == 12
     assert document["steps"] == 12 * 60
     assert (document["state_size"], document["action_size"]) == (2, 1)
-    koopax("data", "inspect", "log.csv", *TABLE, "--plot", "log.png", cwd=folder)
+    assert document["returns"]["mean"] is None
+    shown = koopax("data", "inspect", "log.csv", *TABLE, "--plot", "log.png", cwd=folder).stdout
+    assert "no rewards" in shown
+    assert "mean return" not in shown
     assert (folder / "log.png").stat().st_size > 1000
 
 
@@ -200,11 +229,21 @@ def test_ctrl_c_and_resume_equal_a_run_that_never_stopped(folder):
         (("evaluate", "nowhere"), "no run or model file"),
         (("evaluate", "log.csv"), "not a koopax model file"),
         (("data", "make", "koopax/ant/expert-v0"), "koopax/ant/expert-v0"),
+        (("data", "inspect", "log.csv"), "(on the command line --episode)"),
+        (("data", "inspect", "log.csv", *TABLE[:-2]), "or say `none`"),
         (("data", "collect", "--env", "NoSuch-v0"), "NoSuch-v0"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(folder, run, refused, arguments, message):
     assert message in refused(folder, arguments)
+
+
+def test_control_codes_do_not_reach_the_terminal(folder, refused):
+    (folder / "codes.csv").write_text("trial,\x1b[31mangle\x07,torque\n" + "0,1,2\n" * 3)
+    said = refused(folder, ("data", "inspect", "codes.csv", "--episode", "trial"))
+    assert r"\x1b[31mangle\x07" in said
+    assert "\x1b" not in said
+    assert "\x07" not in said
 
 
 def test_bad_input_in_a_process_of_its_own(folder):

@@ -1,5 +1,6 @@
 """Environments by any of their names."""
 
+import os
 import subprocess
 import sys
 
@@ -120,6 +121,36 @@ def test_a_module_of_ones_own_registers_its_environment(tmp_path, monkeypatch):
         make("swings:Swing-v1")
     with pytest.raises(KoopaxError, match="'swigs:Swing-v0' can't be imported"):
         make("swigs:Swing-v0")
+
+
+def test_a_name_from_data_imports_nothing(tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("open('harm', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(KoopaxError, match="'evil:Nice-v0', but data may not import modules"):
+        make("evil:Nice-v0", trusted=False)
+    assert not (tmp_path / "harm").exists()
+    make("Pendulum-v1", trusted=False).close()
+
+
+def test_the_working_folder_shadows_no_installed_package(tmp_path, monkeypatch):
+    (tmp_path / "shimmy.py").write_text("raise SystemError('shadowed')")
+    (tmp_path / "swings_too.py").write_text(MODULE.replace("Swing-v0", "SwingToo-v0"))
+    monkeypatch.chdir(tmp_path)
+    program = "from koopax.envs import make; make('swings_too:SwingToo-v0').close(); make('cheetah-run').close()"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_missing_graphics_library_is_one_sentence():
+    program = "from koopax.envs import make\ntry: make('Hopper-v5')\nexcept Exception as error: print(repr(error))"
+    known = {name: value for name, value in os.environ.items() if name != "PYOPENGL_PLATFORM"}  # set by MuJoCo
+    for backend in ("osmesa", "nonsense"):
+        settings = known | {"MUJOCO_GL": backend}
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=settings)
+        assert done.stdout.startswith("KoopaxError(\"MuJoCo can't be imported with MUJOCO_GL="), done.stdout
+        assert "libegl1" in done.stdout
+        assert "NoneType" not in done.stdout
 
 
 class Still:

@@ -56,6 +56,15 @@ def test_a_prediction_that_leaves_the_finite_numbers_is_shown_as_such(tmp_path):
     assert max(body[2:]) < 20
 
 
+def test_data_can_not_run_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("evil", "gymnasium"):
+        (tmp_path / f"{name}.py").write_text("open('harm', 'w')")
+    with pytest.raises(KoopaxError, match="data may not import modules"):
+        Rendering("evil:Nice-v0", [Panel("true", "#646a73", np.zeros((4, 11)))]).result()
+    assert not (tmp_path / "harm").exists()
+
+
 @pytest.mark.parametrize("environment", [None, "Pendulum-v1", "Nowhere-v0"])
 def test_what_can_not_be_rendered_is_one_sentence(environment):
     with pytest.raises(KoopaxError) as caught:

@@ -6,6 +6,8 @@ import warnings
 
 import tyro
 
+import koopax
+from koopax._compilations import keep_compilations
 from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.cli import agents, bench, data, models, report
 from koopax.cli.demo import demo
@@ -13,7 +15,10 @@ from koopax.cli.output import errors
 from koopax.cli.plan import plan
 from koopax.cli.reproduce import reproduce
 
-DESCRIPTION = "Learned dynamics models that predict hundreds of steps ahead."
+DESCRIPTION = (
+    "Learned dynamics models that predict hundreds of steps ahead. "
+    "`koopax COMMAND --help` explains a command; `koopax --version` tells the version."
+)
 
 
 def build() -> tyro.extras.SubcommandApp:
@@ -36,7 +41,11 @@ def build() -> tyro.extras.SubcommandApp:
 
 def main() -> None:
     """Entry point of `koopax`. Bad input ends with one sentence and exit code 2, Ctrl-C with 130."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"koopax {koopax.__version__}")
+        return
     warnings.showwarning = _show_warning
+    keep_compilations()
     try:
         build().cli(prog="koopax", description=DESCRIPTION, config=(tyro.conf.OmitArgPrefixes,))
     except KoopaxError as error:
@@ -62,4 +71,6 @@ def _show_warning(message, category, *_args, **_kwargs) -> None:
 
 
 def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
+    """Text from anywhere as the terminal may have it: no markup, and control codes visible instead of obeyed."""
+    printable = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return printable.replace("[", r"\[")

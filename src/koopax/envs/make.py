@@ -3,6 +3,7 @@
 import difflib
 import importlib.util
 import logging
+import os
 from functools import cache
 from typing import Any
 
@@ -14,15 +15,20 @@ from koopax._imports import import_here
 INSTALL = "pip install 'koopax[mujoco]'"
 
 
-def make(name: str, *, seed: int | None = None, **options: Any) -> Any:
+def make(name: str, *, seed: int | None = None, trusted: bool = True, **options: Any) -> Any:
     """A `gymnasium.Env` with flat float32 observations [S] and float32 actions [A] in the env's own bounds.
 
     The name is any Gymnasium id (`HalfCheetah-v5`), a dm_control id (`dm_control/cheetah-run-v0`), the short name of
     a dm_control task (`cheetah-run`), or `module:Id` for an id that a module on the path or in the working directory
-    registers. With a seed, the first `reset()` uses it.
+    registers. A name that was not typed by the user but read from data is not `trusted`: it may not import a module.
+    With a seed, the first `reset()` uses it.
     Options go to `gymnasium.make`; `render_mode="rgb_array"` is what pixels and videos need.
     """
     gymnasium = _gymnasium(name)
+    if ":" in name and not trusted:
+        raise KoopaxError(
+            f"the data names the environment {name!r}, but data may not import modules: only a name that you type may."
+        )
     from koopax.envs.flat import FlatObservations
 
     identifier = _resolve(name, gymnasium)
@@ -46,7 +52,13 @@ def make(name: str, *, seed: int | None = None, **options: Any) -> Any:
 def _log_mujoco_warnings() -> None:
     """Send MuJoCo's warnings to the logger `koopax.mujoco`: it writes a file into the working directory otherwise."""
     if importlib.util.find_spec("mujoco"):
-        import mujoco
+        try:
+            import mujoco
+        except Exception as error:  # a missing graphics library ends in anything, even an AttributeError of None
+            raise KoopaxError(
+                f"MuJoCo can't be imported with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')!r}, a graphics library that "
+                "is not installed or not known: use egl, with the Debian packages libegl1 and libgl1-mesa-dri."
+            ) from error
 
         mujoco.set_mju_user_warning(logging.getLogger("koopax.mujoco").info)  # type: ignore[attr-defined]
 

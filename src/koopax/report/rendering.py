@@ -39,7 +39,7 @@ def render(job: Any, path: Path) -> None:
     """Write the MP4 of a job: `environment`, `labels` [P], `colours` [P, 3] and `states` [P, T + 1, S]."""
     import imageio_ffmpeg
 
-    env = make(str(job["environment"]))
+    env = make(str(job["environment"]), trusted=False)
     rate = min(FRAMES_PER_SECOND, round(1 / env.unwrapped.dt))
     columns = min(2, len(job["labels"]))
     size = (PANEL[0] * columns, PANEL[1] * math.ceil(len(job["labels"]) / columns))

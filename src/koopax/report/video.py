@@ -50,7 +50,8 @@ class Rendering:
             colours=np.array([[int(panel.colour[i : i + 2], 16) for i in (1, 3, 5)] for panel in panels]),
             states=np.stack([panel.states for panel in panels]),
         )
-        command = [sys.executable, "-m", "koopax.report.rendering", str(job), str(self._path)]
+        # -P: no file in the working folder takes the place of an installed package.
+        command = [sys.executable, "-P", "-m", "koopax.report.rendering", str(job), str(self._path)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def result(self) -> bytes:

@@ -1,0 +1,30 @@
+"""What `import koopax` gives."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import koopax
+from koopax.collection import collect
+from koopax.planning.control import control_trained
+
+
+@pytest.mark.parametrize("name", koopax.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(koopax, name) is not None
+    assert name in dir(koopax)
+
+
+def test_names_are_what_they_say():
+    assert koopax.__version__ == version("koopax")
+    assert koopax.collect is collect
+    assert koopax.plan is control_trained
+    with pytest.raises(AttributeError, match="no attribute 'plans'"):
+        koopax.plans  # noqa: B018
+
+
+def test_importing_it_imports_nothing_heavy():
+    script = "import sys, koopax; print(sorted({'jax', 'numpy', 'rich', 'tyro'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"
