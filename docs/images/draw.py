@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from koopax._plots import BLUE, INK, ORANGE, tidy
-from koopax.report.predictions import baseline_errors, choose_windows, errors, predict
+from koopax.report.predictions import choose_windows, errors_by_window, predict
 from koopax.training.tasks import model_and_test_episodes
 
 # Of MuJoCo's HalfCheetah: what a reader can imagine.
@@ -22,17 +22,19 @@ def draw(run: Path, out: Path, *, horizon: int, windows: int) -> None:
     """Predict test windows of a run and draw the one of median error."""
     model, episodes = model_and_test_episodes(run, None)
     chosen = choose_windows(episodes, horizon=horizon, count=windows)
-    true, predicted = chosen.values, predict(model, chosen.values)
-    error = errors(model, predicted, true).state
+    errors = errors_by_window(model, chosen)
+    error = errors["model"].state
     typical = int(np.argsort(error.mean(1))[len(error) // 2])
+    true = chosen.fixed.take(slice(typical, typical + 1))
+    predicted = predict(model, true)
 
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(1.7, 1))
     axes = left.subplots(len(COMPONENTS), 1, sharex=True)
     steps = np.arange(horizon + 1)
     for axis, (component, name) in zip(axes, COMPONENTS.items(), strict=True):
-        axis.plot(steps, true.states[typical, :, component], color=INK, linewidth=2.4, alpha=0.35, label="true")
-        axis.plot(steps[1:], predicted.states[typical, :, component], color=BLUE, linewidth=1.4, label="predicted")
+        axis.plot(steps, true.states[:, 0, component], color=INK, linewidth=2.4, alpha=0.35, label="true")
+        axis.plot(steps[1:], predicted.states[:, 0, component], color=BLUE, linewidth=1.4, label="predicted")
         axis.set_ylabel(name, fontsize=8)
         tidy(axis)
     axes[0].legend(loc="upper right", frameon=False, ncols=2, fontsize=8)
@@ -41,7 +43,7 @@ def draw(run: Path, out: Path, *, horizon: int, windows: int) -> None:
 
     axis = right.subplots()
     axis.plot(steps[1:], error.mean(0), color=BLUE, label="Koopman model")
-    unchanged = baseline_errors(model, true)["no change"].state.mean(0)
+    unchanged = errors["constant"].state.mean(0)
     axis.plot(steps[1:], unchanged, color=ORANGE, linestyle="--", label="no change")
     axis.axhline(1.0, color=INK, linestyle=":", linewidth=1, label="variance of the data")
     axis.set(yscale="log", xlabel="steps ahead", ylabel="normalised mean squared error")

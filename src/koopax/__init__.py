@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from koopax.models.dynamics import DynamicsModel
     from koopax.models.files import load_model
     from koopax.planning.control import control_trained as plan
-    from koopax.training.fit import fit, fit_seeds
+    from koopax.training.fitting import fit, fit_seeds
     from koopax.training.run import Run
 
 _HOMES = {
@@ -29,8 +29,8 @@ _HOMES = {
     "Run": "koopax.training.run",
     "analyse_spectrum": "koopax.evaluation.spectrum",
     "collect": "koopax.collection.collecting",
-    "fit": "koopax.training.fit",
-    "fit_seeds": "koopax.training.fit",
+    "fit": "koopax.training.fitting",
+    "fit_seeds": "koopax.training.fitting",
     "gradient_profile": "koopax.evaluation.gradients",
     "load": "koopax.collection.loading",
     "load_model": "koopax.models.files",

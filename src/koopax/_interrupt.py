@@ -3,6 +3,7 @@
 import signal
 import threading
 from types import FrameType
+from typing import NoReturn
 
 
 class StopRequest:
@@ -13,6 +14,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.requested = False
+        self._number = signal.SIGINT
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -29,3 +31,10 @@ class StopRequest:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.requested = True
+        self._number = signal.Signals(number)
+
+    def interrupt(self, message: str) -> NoReturn:
+        """Raise what the signal that was met asks of a program: KeyboardInterrupt, or SystemExit(143) for SIGTERM."""
+        if self._number == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        raise KeyboardInterrupt(message)

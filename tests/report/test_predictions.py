@@ -1,51 +1,68 @@
 """Errors kept window by window agree with the evaluation that streams them."""
 
-import dataclasses
-
+import equinox as eqx
+import jax
 import numpy as np
 import pytest
 from run_samples import HORIZON
 
 from koopax.evaluation.prediction import prediction_error
-from koopax.report import predictions
-from koopax.report.predictions import baseline_errors, choose_windows, errors, predict
+from koopax.report.models import Effort
+from koopax.report.predictions import choose_windows, errors_by_window, predict
 from koopax.training.tasks import model_and_test_episodes
 
 
 @pytest.fixture(scope="module")
 def tested(folders):
     model, episodes = model_and_test_episodes(folders["mlp"], None)
-    return model, choose_windows(episodes, horizon=HORIZON, count=40)
+    return model, choose_windows(episodes, horizon=HORIZON)
 
 
-def test_mean_errors_are_those_of_the_evaluation(tested, monkeypatch):
+def test_terminal_and_report_show_the_same_numbers(tested):
+    """Both by default: the same windows, the same errors, the same names."""
     model, windows = tested
-    assert windows.fixed.num_windows > 8
-    monkeypatch.setattr(predictions, "BATCH", 8)  # so that the last batch overlaps the one before
-    found = errors(model, predict(model, windows.values), windows.values)
-    expected = prediction_error(model, windows.episodes, horizon=HORIZON, windows=40)
-    np.testing.assert_allclose(found.state.mean(0), expected.state.per_step, rtol=1e-4)
-    np.testing.assert_allclose(found.state_raw.mean(0), expected.state.per_step_raw, rtol=1e-4)
-    np.testing.assert_allclose(found.reward.mean(0), expected.reward.per_step, rtol=1e-4)
-    np.testing.assert_allclose(found.per_dimension.mean(0), expected.state.per_dimension, rtol=1e-4)
-    for name, twin in (("no change", "constant"), ("training mean", "mean")):
-        baseline = baseline_errors(model, windows.values)[name]
-        np.testing.assert_allclose(baseline.state.mean(0), expected.baselines[twin][0].per_step, rtol=1e-4)
+    found = errors_by_window(model, windows)
+    expected = prediction_error(model, windows.episodes, horizon=HORIZON)
+    assert Effort().windows >= windows.fixed.num_windows == expected.windows > 8
+    np.testing.assert_allclose(found["model"].state.mean(0), expected.state.per_step, rtol=1e-5)
+    np.testing.assert_allclose(found["model"].state_raw.mean(0), expected.state.per_step_raw, rtol=1e-5)
+    np.testing.assert_allclose(found["model"].reward.mean(0), expected.reward.per_step, rtol=1e-5)
+    np.testing.assert_allclose(found["model"].per_dimension.mean(0), expected.state.per_dimension, rtol=1e-5)
+    for name, (state, reward) in expected.baselines.items():
+        np.testing.assert_allclose(found[name].state.mean(0), state.per_step, rtol=1e-5)
+        np.testing.assert_allclose(found[name].reward.mean(0), reward.per_step, rtol=1e-5)
+    assert set(found) == {"model", *expected.baselines}
+
+
+def test_fewer_windows_are_the_same_few_in_both(tested):
+    model, windows = tested
+    few = choose_windows(windows.episodes, horizon=HORIZON, count=9)
+    expected = prediction_error(model, windows.episodes, horizon=HORIZON, windows=9)
+    np.testing.assert_allclose(errors_by_window(model, few)["model"].state.mean(), expected.state.normalised, rtol=1e-5)
+
+
+def errors_by_window_are_those_of_the_predictions_that_are_shown(tested):
+    model, windows = tested
+    some = windows.fixed.take(slice(3))
+    predicted = predict(model, some)
+    squares = ((predicted.states - some.states[1:]) ** 2).mean(-1).T
+    np.testing.assert_allclose(errors_by_window(model, windows)["model"].state_raw[:3], squares, rtol=1e-4)
 
 
 def test_windows_know_where_they_are_from(tested):
     _, windows = tested
+    values = windows.fixed.take(slice(3))
     for i in range(3):
         episode = windows.episodes.episode(int(windows.episode[i]))
         first = windows.first_step[i]
-        np.testing.assert_array_equal(windows.values.states[i], episode.observations[first : first + HORIZON + 1])
+        np.testing.assert_array_equal(values.states[:, i], episode.observations[first : first + HORIZON + 1])
 
 
 def test_what_is_not_finite_is_infinitely_wrong(tested):
     model, windows = tested
-    predicted = predict(model, windows.values)
-    broken = dataclasses.replace(predicted, states=predicted.states.copy())
-    broken.states[0, 5:] = np.nan
-    found = errors(model, broken, windows.values)
-    assert np.isinf(found.state[0, 5:]).all()
-    assert np.isfinite(found.state[1:]).all()
+    broken = eqx.tree_at(
+        lambda model: model.normaliser.state_mean, model, replace_fn=lambda mean: mean.at[0].set(jax.numpy.nan)
+    )
+    found = errors_by_window(broken, windows)
+    assert np.isinf(found["model"].state).all()
+    assert np.isfinite(found["constant"].state).all()

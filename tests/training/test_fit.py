@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ import pytest
 import scipy.linalg
 
 import koopax
-from koopax import DynamicsModel, Episodes, KoopaxError
+from koopax import DynamicsModel, Episodes, KoopaxError, KoopaxWarning
 from koopax.data.windows import Windows, WindowSampler
 from koopax.training.config import TrainConfig
 from koopax.training.losses import consistency_loss, loss_terms, loss_weights, random_steps
@@ -261,14 +262,18 @@ def test_resuming_gives_the_same_run_as_never_stopping(data, tmp_path):
         if line["step"] > stop_after:
             os.kill(os.getpid(), signal.SIGINT)
 
-    part = small_fit(train, **settings, out=tmp_path / "part", watch=interrupt)
+    with pytest.warns(KoopaxWarning, match=r"training was interrupted at step \d+ of 12: .* resume=True"):
+        part = small_fit(train, **settings, out=tmp_path / "part", watch=interrupt, on_interrupt="return")
     assert part.stopped == "interrupted"
     assert stop_after < part.step < 12
     seen = []
     rest = small_fit(train, **settings, out=tmp_path / "part", resume=True, watch=seen.append)
-    assert seen[0]["step"] > part.step  # it went on, and did not start again
+    assert seen[0]["step"] == part.step  # it went on, and did not start again
+    assert seen[0]["compile_seconds"] > 0
     assert rest.step == 12
     assert rest.seconds > part.seconds
+    assert rest.compile_seconds > part.compile_seconds
+    assert rest.wall_seconds > part.wall_seconds
     assert without_time(rest.metrics) == without_time(whole.metrics)
     assert all(np.array_equal(a, b) for a, b in zip(leaves(rest), leaves(whole), strict=True))
     written = [json.loads(line) for line in (tmp_path / "part" / "metrics.jsonl").read_text().splitlines()]
@@ -297,6 +302,7 @@ small_fit(train, steps=100000, checkpoint_every=20, log_every=10, out={out!r})
 """
 
 
+@pytest.mark.filterwarnings("ignore:training was interrupted")
 def test_a_killed_run_resumes_to_the_same_parameters(data, tmp_path):
     """SIGKILL leaves no chance to tidy up: the newest whole checkpoint has to be enough."""
     out = tmp_path / "killed"
@@ -316,12 +322,63 @@ def test_a_killed_run_resumes_to_the_same_parameters(data, tmp_path):
         seen.append(line["step"])
         _until(total)(line)
 
-    resumed = small_fit(data[0], steps=100000, checkpoint_every=20, log_every=10, out=out, resume=True, watch=watch)
-    assert seen[0] > 20  # it went on from a checkpoint
-    straight = small_fit(data[0], steps=100000, log_every=10, watch=_until(total))
+    resumed = small_fit(
+        data[0],
+        steps=100000,
+        checkpoint_every=20,
+        log_every=10,
+        out=out,
+        resume=True,
+        watch=watch,
+        on_interrupt="return",
+    )
+    assert seen[0] >= 20  # it went on from a checkpoint
+    straight = small_fit(data[0], steps=100000, log_every=10, watch=_until(total), on_interrupt="return")
     assert resumed.step == straight.step
     assert without_time(resumed.metrics) == without_time(straight.metrics)
     assert all(np.array_equal(a, b) for a, b in zip(leaves(resumed), leaves(straight), strict=True))
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_is_raised_after_the_checkpoint(data, tmp_path, number, raised):
+    def stop(line):
+        if line["step"] == 3 and "loss" in line:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(raised) as caught:
+        small_fit(data[0], out=tmp_path, watch=stop)
+    assert caught.value.args == (143,) if raised is SystemExit else "at step 3 of 12" in str(caught.value)
+    assert (tmp_path / "checkpoints" / "3").is_dir()
+    assert not (tmp_path / "model.koopax").exists()
+    assert small_fit(data[0], out=tmp_path, resume=True).step == 12
+
+
+def test_the_seconds_of_a_run_are_those_of_the_wall(data, tmp_path):
+    began = time.perf_counter()
+    run = small_fit(data[0], validation=data[1], out=tmp_path)
+    wall = time.perf_counter() - began
+    assert run.wall_seconds == pytest.approx(wall, rel=0.2)
+    assert run.wall_seconds > run.seconds + run.compile_seconds > run.compile_seconds > 0
+    assert re.match(r"12 steps in [\d.]+ s \([\d.]+ s of it compilation\), finished", run.summary)
+    assert len(repr(run)) < 200 + len(str(tmp_path))
+    loaded = koopax.Run.load(tmp_path)
+    assert loaded.summary == run.summary
+    assert json.loads((tmp_path / "config.json").read_text())["outcome"]["wall_seconds"] == round(run.wall_seconds, 3)
+
+
+def test_without_rewards_there_is_no_reward_to_learn(data, tmp_path):
+    train, test = (replace(part, metadata=replace(part.metadata, has_rewards=False)) for part in data)
+    settings = {"validation": test, "out": tmp_path, "validate_every": 4}
+    run = small_fit(train, **settings)
+    assert run.config.reward_weight == 0
+    told = {name for line in run.metrics for name in line}
+    assert {"state", "validation_state"} <= told
+    assert not {name for name in told if "reward" in name}
+    assert small_fit(train, **settings, steps=14, resume=True).step == 14
+    error = koopax.prediction_error(run.model, test, horizon=10, windows=20)
+    assert error.reward is None
+    assert error.to_json()["reward"] is None
+    assert error.to_json()["baselines"]["mean"]["reward"] is None
 
 
 def _until(step):

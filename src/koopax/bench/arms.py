@@ -98,8 +98,8 @@ class CompiledStep:
 
         self._shapes = eqx.filter_eval_shape(first_state, jax.random.key(0))
         # A compiler needs no values, and zeros need no program to make them.
-        compiled = self._programs.compile(self.blank_state(), self._key)
-        self._memory = compiled.compiled.memory_analysis()
+        self._programs.compile(self.blank_state(), self._key)
+        self._memory = self._programs.memory()
 
     def blank_state(self) -> TrainState:
         """A state of zeros: enough to see how much memory a step takes."""

@@ -19,7 +19,7 @@ from koopax.data.loading import load
 from koopax.data.windows import WindowSampler
 from koopax.models.dynamics import DynamicsModel
 from koopax.training.config import TrainConfig
-from koopax.training.fit import resolved
+from koopax.training.fitting import resolved
 from koopax.training.loop import Programs, fresh_state
 
 STATE, ACTION, EPISODE = 17, 6, 1000

@@ -57,7 +57,7 @@ def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0
         if run.stopped == "interrupted":
             console.print("stopped; run the demo again to continue", style="yellow")
             raise SystemExit(130)
-        found.append(prediction_error(run.model, splits(task).test, horizon=horizon, windows=2_000))
+        found.append(prediction_error(run.model, splits(task).test, horizon=horizon))
     console.rule(f"{len(tasks) + 2} · what they predict on episodes they have not seen")
     results().print(error_table(found))
     console.rule(f"{len(tasks) + 3} · the report")

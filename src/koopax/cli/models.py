@@ -12,6 +12,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from koopax._errors import KoopaxError
 from koopax.cli.columns import TableColumns
 from koopax.cli.output import errors, print_json, progress_bar, results, training_progress
+from koopax.evaluation.protocol import SEED, WINDOWS
 from koopax.training.config import TrainConfig
 
 SPLIT = 0.8
@@ -88,8 +89,7 @@ def train(
         )
         raise SystemExit(130)
     for run in runs:
-        told = f"{run.folder}: {run.step} steps in {run.seconds:.1f} s ({run.stopped})"
-        results().print(told, highlight=False, soft_wrap=True)
+        results().print(f"{run.folder}: {run.summary}", highlight=False, soft_wrap=True)
 
 
 def evaluate(
@@ -97,8 +97,8 @@ def evaluate(
     source: Positional[str | None] = None,
     *,
     horizon: int = 100,
-    windows: int = 10_000,
-    seed: int = 0,
+    windows: int = WINDOWS,
+    seed: int = SEED,
     best: bool = False,
     reencode_every: int | None = None,
     json: bool = False,

@@ -7,6 +7,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from koopax.cli.output import errors, print_json, results
+from koopax.evaluation.protocol import WINDOWS
 
 
 def report(
@@ -14,7 +15,7 @@ def report(
     *,
     out: Path = Path("report.html"),
     horizon: int = 100,
-    windows: int = 500,
+    windows: int = WINDOWS,
     videos: bool = True,
 ) -> None:
     """Write one self-contained page with interactive charts and videos of any set of runs.

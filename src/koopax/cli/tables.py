@@ -12,7 +12,10 @@ from koopax.evaluation.spectrum import SpectrumAnalysis
 
 
 def error_table(errors: Sequence[PredictionError], *, rows: int = 8) -> Table:
-    """Normalised state and reward errors at some steps of the horizon and on average, for one model or several."""
+    """Normalised state and reward errors at some steps of the horizon and on average, for one model or several.
+
+    Rewards are left out where the data has none.
+    """
     first = errors[0]
     # Narrow enough that two models and the baselines fit into 80 columns uncut.
     table = Table(
@@ -24,10 +27,10 @@ def error_table(errors: Sequence[PredictionError], *, rows: int = 8) -> Table:
     )
     table.add_column("step", justify="right")
     curves: list[tuple[str, ErrorCurve]] = []
-    for quantity in ("state", "reward"):
-        curves += [(f"{quantity}\n{error.model}", getattr(error, quantity)) for error in errors]
-        index = 0 if quantity == "state" else 1
-        curves += [(f"{quantity}\n{name}", curve[index]) for name, curve in first.baselines.items()]
+    for index, quantity in enumerate(("state", "reward")):
+        found = [(f"{quantity}\n{error.model}", getattr(error, quantity)) for error in errors]
+        found += [(f"{quantity}\n{name}", curve[index]) for name, curve in first.baselines.items()]
+        curves += [(name, curve) for name, curve in found if curve is not None]
     for name, _ in curves:
         table.add_column(name, justify="right")
     for step in _spread(first.horizon, rows):
@@ -35,9 +38,12 @@ def error_table(errors: Sequence[PredictionError], *, rows: int = 8) -> Table:
     table.add_section()
     table.add_row("mean", *(_short(curve.normalised) for _, curve in curves), style="bold")
     table.add_row("raw", *(_short(curve.raw) for _, curve in curves))
+    notes = [] if first.reward is not None else ["the data has no rewards"]
     nonfinite = [f"{error.nonfinite} of {error.model}'s" for error in errors if error.nonfinite]
     if nonfinite:
-        table.caption = f"rollouts that left the finite numbers: {', '.join(nonfinite)}"
+        notes.append(f"predictions that diverged: {', '.join(nonfinite)}")
+    if notes:
+        table.caption = "; ".join(notes)
     return table
 
 

@@ -129,13 +129,16 @@ class FixedWindows:
         """Number of windows in all batches."""
         return len(self.rows)
 
+    def take(self, chosen: slice | np.ndarray) -> Windows:
+        """Some of the windows, in one batch."""
+        return _gather(np, _arrays(self.episodes), self.rows[chosen], self.horizon)
+
     def __len__(self) -> int:
         return -(-len(self.rows) // self.batch_size)
 
     def __iter__(self) -> Iterator[Windows]:
         for start in range(0, len(self.rows), self.batch_size):
-            rows = self.rows[start : start + self.batch_size]
-            yield _gather(np, _arrays(self.episodes), rows, self.horizon)
+            yield self.take(slice(start, start + self.batch_size))
 
 
 def fixed_windows(episodes: Episodes, horizon: int, count: int, seed: int, *, batch_size: int = 1000) -> FixedWindows:

@@ -1,8 +1,8 @@
 """How far ahead a model can be trusted: errors at every step of the horizon, on fixed windows.
 
 Errors are means of squared differences, in raw units and in units of the training data's standard deviation. Windows
-are streamed, so their number does not matter for memory. Rollouts that leave the finite numbers are counted, and make
-the error infinite: they are never dropped.
+are streamed, so their number does not matter for memory. Predictions that diverge are counted, and make the error
+infinite: they are never dropped.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax.data.episodes import Episodes
-from koopax.data.windows import Windows, fixed_windows
+from koopax.data.windows import Windows
+from koopax.evaluation.errors import BATCH, choose_windows, squared_errors
+from koopax.evaluation.protocol import BASELINES, SEED, WINDOWS
 from koopax.models.dynamics import DynamicsModel
-
-BATCH = 500
 
 
 @dataclass(frozen=True)
@@ -77,26 +77,26 @@ class PredictionError:
     windows: int
     """Windows predicted."""
     nonfinite: int
-    """Windows whose prediction left the finite numbers."""
+    """Windows whose prediction diverged: some of its numbers are not finite."""
     state: ErrorCurve
     """Errors of s_{t+1} … s_{t+T}."""
-    reward: ErrorCurve
-    """Errors of r_t … r_{t+T−1}."""
-    baselines: dict[str, tuple[ErrorCurve, ErrorCurve]]
+    reward: ErrorCurve | None
+    """Errors of r_t … r_{t+T−1}; None where the test episodes have no rewards."""
+    baselines: dict[str, tuple[ErrorCurve, ErrorCurve | None]]
     """State and reward errors of predicting no change (`constant`: the start state, and the first reward as if it were
     known, so that its error at the first step is 0) and the training mean (`mean`)."""
 
     def to_json(self) -> dict[str, Any]:
-        """The document that `koopax evaluate --json` prints."""
+        """The document that `koopax evaluate --json` prints; `reward` is None where there are no rewards."""
         return {
             "model": self.model,
             "horizon": self.horizon,
             "windows": self.windows,
             "nonfinite": self.nonfinite,
             "state": self.state.to_json(),
-            "reward": self.reward.to_json(),
+            "reward": _document(self.reward),
             "baselines": {
-                name: {"state": state.to_json(), "reward": reward.to_json()}
+                name: {"state": state.to_json(), "reward": _document(reward)}
                 for name, (state, reward) in self.baselines.items()
             },
         }
@@ -107,8 +107,8 @@ def prediction_error(
     episodes: Episodes,
     *,
     horizon: int = 100,
-    windows: int = 50_000,
-    seed: int = 0,
+    windows: int = WINDOWS,
+    seed: int = SEED,
     reencode_every: int | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> PredictionError:
@@ -123,42 +123,26 @@ def prediction_error(
         reencode_every: see `DynamicsModel.rollout`.
         watch: called with the windows done and the windows in all.
     """
-    batches = fixed_windows(episodes, horizon, windows, seed=seed, batch_size=BATCH)
-
-    @eqx.filter_jit
-    def squared_errors(model: DynamicsModel, windows: Windows) -> dict[str, Any]:
-        over_batch = None if windows.durations is None else 1
-
-        def predict(state, actions, durations):
-            return model.rollout(state, actions, durations=durations, reencode_every=reencode_every)
-
-        start, future = windows.states[0], windows.states[1:]
-        predicted = jax.vmap(predict, in_axes=(0, 1, over_batch), out_axes=1)(start, windows.actions, windows.durations)
-        finite = jnp.isfinite(predicted.states).all((0, 2)) & jnp.isfinite(predicted.rewards).all(0)
-        mean = model.normaliser
-        return {
-            "nonfinite": jnp.sum(~finite),
-            "model": (_sums(predicted.states, future), _sums(predicted.rewards, windows.rewards)),
-            "constant": (_sums(start[None], future), _sums(windows.rewards[:1], windows.rewards)),
-            "mean": (_sums(mean.state_mean, future), _sums(mean.reward_mean, windows.rewards)),
-        }
-
+    batches = choose_windows(episodes, horizon, count=windows, seed=seed, batch_size=BATCH)
     totals: dict[str, Any] | None = None
     done = 0
     for batch in batches:
-        found = jax.device_get(squared_errors(model, jax.tree.map(jnp.asarray, batch)))
+        found = jax.device_get(_summed_errors(model, jax.tree.map(jnp.asarray, batch), reencode_every))
         found = jax.tree.map(lambda value: np.asarray(value, np.float64), found)
         totals = found if totals is None else jax.tree.map(np.add, totals, found)
         done += batch.rewards.shape[1]
         if watch is not None:
             watch(done, batches.num_windows)
-    assert totals is not None  # fixed_windows refuses a set without windows
+    assert totals is not None  # a set without windows is refused
 
-    scales = np.asarray(model.normaliser.state_std, np.float64), np.asarray(model.normaliser.reward_std, np.float64)
+    scale, has_rewards = model.normaliser, episodes.has_rewards
 
-    def curves(name: str) -> tuple[ErrorCurve, ErrorCurve]:
-        state, reward = (_infinite_for_nan(total / done) for total in totals[name])
-        return ErrorCurve(state, scales[0]), ErrorCurve(reward[:, None], scales[1][None])
+    def curves(name: str) -> tuple[ErrorCurve, ErrorCurve | None]:
+        state, reward = (total / done for total in totals[name])
+        return (
+            ErrorCurve(state, np.asarray(scale.state_std, np.float64)),
+            ErrorCurve(reward[:, None], np.asarray(scale.reward_std, np.float64)[None]) if has_rewards else None,
+        )
 
     state, reward = curves("model")
     return PredictionError(
@@ -168,18 +152,24 @@ def prediction_error(
         nonfinite=int(totals["nonfinite"]),
         state=state,
         reward=reward,
-        baselines={name: curves(name) for name in ("constant", "mean")},
+        baselines={name: curves(name) for name in BASELINES},
     )
 
 
-def _sums(predicted: jax.Array, true: jax.Array) -> jax.Array:
-    """Squared errors summed over the batch, the second axis."""
-    return jnp.sum(jnp.broadcast_to((predicted - true) ** 2, true.shape), axis=1)
-
-
-def _infinite_for_nan(errors: np.ndarray) -> np.ndarray:
-    return np.where(np.isnan(errors), np.inf, errors)
+@eqx.filter_jit
+def _summed_errors(model: DynamicsModel, windows: Windows, reencode_every: int | None) -> dict[str, Any]:
+    """Squared errors summed over the batch, [time, …], and how many predictions diverged."""
+    found = squared_errors(model, windows, reencode_every=reencode_every)
+    finite = jnp.isfinite(found["model"].state).all((0, 2)) & jnp.isfinite(found["model"].reward).all(0)
+    return {
+        "nonfinite": jnp.sum(~finite),
+        **{name: (errors.state.sum(1), errors.reward.sum(1)) for name, errors in found.items()},
+    }
 
 
 def _number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
+
+
+def _document(curve: ErrorCurve | None) -> dict[str, Any] | None:
+    return None if curve is None else curve.to_json()

@@ -19,7 +19,7 @@ from koopax.evaluation.prediction import prediction_error
 from koopax.experiments.experiment import Place
 from koopax.models.presets import preset
 from koopax.training.config import current_names
-from koopax.training.fit import resolved
+from koopax.training.fitting import resolved
 from koopax.training.run import Run, write_json
 from koopax.training.tasks import Splits, TrainTask, run_task, splits
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from koopax.report.runs import AgentRun, ModelRun
+from koopax.training.config import current_names
 from koopax.training.tasks import TrainTask
 
 R = TypeVar("R", ModelRun, AgentRun)
@@ -93,7 +94,7 @@ def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _model_settings(run: ModelRun) -> dict[str, Any]:
-    return flat({name: run.document[name] for name in ("train", "model")})
+    return flat({"train": current_names(run.document["train"]), "model": run.document["model"]})
 
 
 def _labels(named: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:

@@ -4,6 +4,7 @@ import base64
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,17 +15,18 @@ from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.data.inspection import summarise
+from koopax.data.windows import Windows
 from koopax.evaluation.gradients import gradient_profile
+from koopax.evaluation.protocol import BASELINES, WINDOWS
 from koopax.evaluation.spectrum import SpectrumAnalysis, analyse_spectrum, mode_importance
-from koopax.models.dynamics import DynamicsModel
+from koopax.models.dynamics import DynamicsModel, Prediction
 from koopax.report.groups import DataGroup, Group
 from koopax.report.intervals import interval
 from koopax.report.numbers import band, number, numbers, thinned
-from koopax.report.predictions import Errors, Predictions, TestWindows, baseline_errors, choose_windows, errors, predict
+from koopax.report.predictions import TestWindows, WindowErrors, choose_windows, errors_by_window, predict
 from koopax.report.runs import ModelRun, Problem
 from koopax.report.video import Rendering, panels
-from koopax.training.run import same_fingerprint
-from koopax.training.tasks import splits
+from koopax.training.tasks import check_unchanged, splits
 
 QUANTITIES = ("state", "state_raw", "reward", "reward_raw")
 POINTS = 400
@@ -41,7 +43,7 @@ class Effort:
 
     horizon: int = 100
     """Steps to predict."""
-    windows: int = 500
+    windows: int = WINDOWS
     """Test windows."""
     trajectories: int = 8
     """Windows whose trajectories are shown."""
@@ -55,15 +57,16 @@ Watch = Callable[[str], None]
 def describe(data: DataGroup, effort: Effort, problems: list[Problem], watch: Watch) -> dict[str, Any]:
     """Everything the page shows of one set of data; what fails is added to `problems`."""
     document: dict[str, Any] = {"name": data.name, "models": [_training(group) for group in data.groups]}
-    test = _test_episodes(data, document, problems, watch)
+    test, changed = _test_episodes(data, document, problems, watch)
     shown, rendering = [], None
     if test is not None:
         windows = choose_windows(test, horizon=effort.horizon, count=effort.windows)
-        shown = _predictions(data, windows, document, problems, watch)
+        samples = windows.fixed.take(slice(effort.trajectories))
+        shown = _predictions(data, windows, samples, changed, document, problems, watch)
         if shown:
-            document |= _windows(windows, shown, effort)
-            rendering = _start_video(windows, shown, document, effort)
-        _gradients(data, windows, document, watch)
+            document |= _windows(windows, samples, shown)
+            rendering = _start_video(windows.episodes, samples, shown, document, effort)
+        _gradients(data, samples, document, watch)
     _spectra(data, test, document, watch)
     if rendering is not None:
         _finish_video(rendering, document, watch)
@@ -98,57 +101,70 @@ def _curves(run: ModelRun) -> dict[str, Any]:
     return {"seed": run.seed, "curves": curves}
 
 
-def _test_episodes(data: DataGroup, document: dict[str, Any], problems: list[Problem], watch: Watch) -> Episodes | None:
+def _test_episodes(
+    data: DataGroup, document: dict[str, Any], problems: list[Problem], watch: Watch
+) -> tuple[Episodes | None, set[Path]]:
+    """The test episodes, and the folders of the runs whose data has changed since, so that nothing is predicted."""
     run = data.groups[0].runs[0]
     if run.task is None:
-        return None
+        return None, set()
     watch(f"loading {data.name}")
     try:
         episodes = splits(run.task)
     except KoopaxError as error:
         problems.append(Problem(data.name, f"The data can't be read, so nothing is predicted: {error}"))
-        return None
-    if not same_fingerprint(run.document, fingerprint(episodes.train)):
-        sentence = "The data has changed since training, so its test episodes may be among those trained on."
-        problems.append(Problem(data.name, sentence))
+        return None, set()
+    now, changed = fingerprint(episodes.train), set()
+    for run in (run for group in data.groups for run in group.runs):
+        try:
+            check_unchanged(run.folder, data.name, now)
+        except KoopaxError as error:
+            problems.append(Problem(str(run.folder), f"Nothing is predicted: {error}"))
+            changed.add(run.folder)
     document["summary"] = summarise(episodes.train) | {
         "test_episodes": episodes.test.num_episodes,
         "validation_episodes": episodes.validation.num_episodes,
         "all_returns": numbers(episodes.train.returns[thinned(episodes.train.num_episodes, 2000)], 5),
     }
-    return episodes.test
+    return episodes.test, changed
 
 
 def _predictions(
-    data: DataGroup, windows: TestWindows, document: dict[str, Any], problems: list[Problem], watch: Watch
-) -> list[tuple[int, Predictions]]:
-    """Add the errors of every group; returns the first run's predictions, with the number of the group."""
+    data: DataGroup,
+    windows: TestWindows,
+    samples: Windows,
+    changed: set[Path],
+    document: dict[str, Any],
+    problems: list[Problem],
+    watch: Watch,
+) -> list[tuple[int, Prediction]]:
+    """Add the errors of every group; returns what its first run predicts for the samples, with the group's number."""
     shown = []
     for number_, group in enumerate(data.groups):
-        found: list[Errors] = []
+        found: list[WindowErrors] = []
         for run in group.runs:
-            if run.model is None:
+            if run.model is None or run.folder in changed:
                 continue
             sizes = run.model.config.state_size, run.model.config.action_size
             if sizes != (windows.episodes.state_size, windows.episodes.action_size):
                 problems.append(Problem(str(run.folder), f"Its model has sizes {sizes}, which its data has not."))
                 continue
             watch(f"predicting with {group.label}, seed {run.seed}")
-            predicted = predict(run.model, windows.values)
-            found.append(errors(run.model, predicted, windows.values))
+            errors = errors_by_window(run.model, windows)
+            found.append(errors["model"])
             if len(found) == 1:
-                shown.append((number_, predicted))
+                shown.append((number_, predict(run.model, samples)))
                 if "baselines" not in document:
                     document["baselines"] = {
-                        name: {quantity: numbers(getattr(of, quantity).mean(0)) for quantity in QUANTITIES}
-                        for name, of in baseline_errors(run.model, windows.values).items()
+                        name: {quantity: numbers(getattr(errors[name], quantity).mean(0)) for quantity in QUANTITIES}
+                        for name in BASELINES
                     }
         if found:
             document["models"][number_] |= _error_document(found, windows)
     return shown
 
 
-def _error_document(found: list[Errors], windows: TestWindows) -> dict[str, Any]:
+def _error_document(found: list[WindowErrors], windows: TestWindows) -> dict[str, Any]:
     """Means over windows, with intervals over seeds where there are several, else over test episodes."""
     several = len(found) > 1
 
@@ -171,17 +187,15 @@ def _error_document(found: list[Errors], windows: TestWindows) -> dict[str, Any]
     }
 
 
-def _windows(windows: TestWindows, shown: list[tuple[int, Predictions]], effort: Effort) -> dict[str, Any]:
+def _windows(windows: TestWindows, samples: Windows, shown: list[tuple[int, Prediction]]) -> dict[str, Any]:
     """The trajectories of the first few windows: true, and as predicted by the first run of each group."""
-    values, metadata = windows.values, windows.episodes.metadata
-    count = min(effort.trajectories, windows.fixed.num_windows)
+    metadata, count = windows.episodes.metadata, samples.rewards.shape[1]
     names = metadata.state_names or [f"state {i}" for i in range(windows.episodes.state_size)]
 
-    def by_dimension(start: Any, states: Any, rewards: Any) -> list[Any]:
-        columns = np.concatenate([start, states], axis=1).transpose(0, 2, 1)
-        return [[*numbers(columns[window]), numbers(rewards[window])] for window in range(count)]
+    def by_dimension(states: Any, rewards: Any) -> list[Any]:
+        columns = np.concatenate([samples.states[:1], states]).transpose(1, 2, 0)
+        return [[*numbers(columns[window]), numbers(rewards[:, window])] for window in range(count)]
 
-    start = np.asarray(values.states[:count, :1])
     return {
         "horizon": windows.fixed.horizon,
         "windows": windows.fixed.num_windows,
@@ -193,24 +207,25 @@ def _windows(windows: TestWindows, shown: list[tuple[int, Predictions]], effort:
                 f"{windows.first_step[i] + windows.fixed.horizon}"
                 for i in range(count)
             ],
-            "true": by_dimension(start, values.states[:count, 1:], values.rewards[:count]),
-            "predicted": {
-                number_: by_dimension(start, predicted.states[:count], predicted.rewards[:count])
-                for number_, predicted in shown
-            },
+            "true": by_dimension(samples.states[1:], samples.rewards),
+            "predicted": {number_: by_dimension(predicted.states, predicted.rewards) for number_, predicted in shown},
         },
     }
 
 
 def _start_video(
-    windows: TestWindows, shown: list[tuple[int, Predictions]], document: dict[str, Any], effort: Effort
+    test: Episodes,
+    samples: Windows,
+    shown: list[tuple[int, Prediction]],
+    document: dict[str, Any],
+    effort: Effort,
 ) -> Rendering | None:
     if not effort.videos:
         document["video_note"] = "Videos were left out on request."
         return None
     labelled = [(document["models"][i]["label"], predicted.states) for i, predicted in shown[:PANELS]]
     try:
-        return Rendering(windows.episodes.metadata.environment, panels(windows.values, 0, labelled))
+        return Rendering(test.metadata.environment, panels(samples, 0, labelled))
     except (KoopaxError, OSError) as error:
         document["video_note"] = f"No video: {error}"
         return None
@@ -224,7 +239,7 @@ def _finish_video(rendering: Rendering, document: dict[str, Any], watch: Watch) 
         document["video_note"] = f"No video: {error}"
 
 
-def _gradients(data: DataGroup, windows: TestWindows, document: dict[str, Any], watch: Watch) -> None:
+def _gradients(data: DataGroup, samples: Windows, document: dict[str, Any], watch: Watch) -> None:
     """Gradient profiles along the first window, one run per group."""
     for number_, group in enumerate(data.groups):
         run = next((run for run in group.runs if run.model is not None), None)
@@ -232,8 +247,8 @@ def _gradients(data: DataGroup, windows: TestWindows, document: dict[str, Any], 
             continue
         watch(f"following gradients through {group.label}")
         model = run.model
-        actions = model.normaliser.normalise_action(jnp.asarray(windows.values.actions[0]))
-        start = model.encode(jnp.asarray(windows.values.states[0, 0]))
+        actions = model.normaliser.normalise_action(jnp.asarray(samples.actions[:, 0]))
+        start = model.encode(jnp.asarray(samples.states[0, 0]))
         profile = gradient_profile(model.core, start, actions, key=jax.random.key(0))
         last = profile.inputs[-1] / profile.at_loss[-1]
         document["models"][number_]["gradient"] = {"start": numbers(profile.transfer), "actions": numbers(last)}

@@ -1,4 +1,7 @@
-"""What models predict on the same test windows, kept window by window, so that charts and videos show the same."""
+"""What models predict on the test windows, window by window, so that charts, intervals and videos show the same.
+
+The windows and the errors are those of `koopax evaluate`: only the reduction differs, which here keeps the windows.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax.data.episodes import Episodes
-from koopax.data.windows import FixedWindows, Windows, fixed_windows
-from koopax.models.dynamics import DynamicsModel
-
-BATCH = 250
+from koopax.data.windows import FixedWindows, Windows
+from koopax.evaluation import errors
+from koopax.evaluation.protocol import SEED, WINDOWS
+from koopax.models.dynamics import DynamicsModel, Prediction
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,7 @@ class TestWindows:
     episodes: Episodes
     """The test episodes."""
     fixed: FixedWindows
-    """Where the windows are; one batch."""
-
-    @cached_property
-    def values(self) -> Windows:
-        """The windows themselves, as NumPy arrays [window, time, …]."""
-        return jax.tree.map(lambda array: array.swapaxes(0, 1), next(iter(self.fixed)))
+    """Where the windows are, in the batches in which they are predicted."""
 
     @cached_property
     def episode(self) -> np.ndarray:
@@ -41,18 +39,8 @@ class TestWindows:
 
 
 @dataclass(frozen=True)
-class Predictions:
-    """What one model predicts."""
-
-    states: np.ndarray
-    """ŝ_{t+1} … ŝ_{t+T}, raw units [window, time, state]."""
-    rewards: np.ndarray
-    """r̂_t … r̂_{t+T−1}, raw units [window, time]."""
-
-
-@dataclass(frozen=True)
-class Errors:
-    """Squared errors of a prediction, infinite where it is not finite."""
+class WindowErrors:
+    """Squared errors of a predictor on each window, infinite where the prediction is not finite."""
 
     state: np.ndarray
     """Mean over dimensions, in units of the training data's standard deviation [window, time]."""
@@ -66,59 +54,43 @@ class Errors:
     """Normalised, mean over time [window, state]."""
 
 
-def choose_windows(episodes: Episodes, *, horizon: int, count: int, seed: int = 0) -> TestWindows:
-    """`count` fixed windows of `horizon` steps, or of the longest episode's length if that is shorter."""
+def choose_windows(episodes: Episodes, *, horizon: int, count: int = WINDOWS, seed: int = SEED) -> TestWindows:
+    """`count` test windows of `horizon` steps, or of the longest episode's length if that is shorter."""
     horizon = min(horizon, int(episodes.lengths.max()))
-    return TestWindows(episodes, fixed_windows(episodes, horizon, count, seed, batch_size=count))
+    return TestWindows(episodes, errors.choose_windows(episodes, horizon, count=count, seed=seed))
 
 
-@eqx.filter_jit
-def _predict(model: DynamicsModel, states: jax.Array, actions: jax.Array, durations: jax.Array | None):
-    def rollout(state, actions, durations):
-        return model.rollout(state, actions, durations=durations)
-
-    return jax.vmap(rollout, in_axes=(0, 0, None if durations is None else 0))(states, actions, durations)
+def predict(model: DynamicsModel, windows: Windows) -> Prediction:
+    """What the model predicts for a few windows, as NumPy arrays [time, window, …]."""
+    return jax.device_get(_predict(model, jax.tree.map(jnp.asarray, windows)))
 
 
-def predict(model: DynamicsModel, windows: Windows) -> Predictions:
-    """Roll the model out over every window, in batches of one shape."""
-    count = windows.rewards.shape[0]
-    size = min(BATCH, count)
-    states, rewards = [], []
-    for first in range(0, count, size):
-        # The last batch repeats windows of the one before rather than compiling for another shape.
-        start = min(first, count - size)
-        part = jax.tree.map(lambda a, start=start: jnp.asarray(a[start : start + size]), windows)
-        found = jax.device_get(_predict(model, part.states[:, 0], part.actions, part.durations))
-        states.append(found.states[first - start :])
-        rewards.append(found.rewards[first - start :])
-    return Predictions(np.concatenate(states), np.concatenate(rewards))
+_predict = eqx.filter_jit(errors.predict_windows)
 
 
-def errors(model: DynamicsModel, predicted: Predictions, windows: Windows) -> Errors:
-    """Compare predictions with what happened."""
-    return _errors(model, predicted.states, predicted.rewards, windows)
-
-
-def baseline_errors(model: DynamicsModel, windows: Windows) -> dict[str, Errors]:
-    """Errors of predicting no change, and of predicting the training data's mean, in the model's normalisation."""
-    states, rewards = np.asarray(windows.states), np.asarray(windows.rewards)
-    mean, reward_mean = np.asarray(model.normaliser.state_mean), np.asarray(model.normaliser.reward_mean)
+def errors_by_window(model: DynamicsModel, windows: TestWindows) -> dict[str, WindowErrors]:
+    """The errors on every window of the model (`model`) and of the reference predictors (`constant`, `mean`)."""
+    found = [jax.device_get(_by_window(model, jax.tree.map(jnp.asarray, batch))) for batch in windows.fixed]
     return {
-        "no change": _errors(model, states[:, :1], rewards[:, :1], windows),
-        "training mean": _errors(model, mean[None, None], reward_mean[None, None], windows),
+        name: WindowErrors(
+            **{quantity: np.concatenate([part[name][quantity] for part in found], dtype=np.float64) for quantity in of}
+        )
+        for name, of in found[0].items()
     }
 
 
-def _errors(model: DynamicsModel, states: np.ndarray, rewards: np.ndarray, windows: Windows) -> Errors:
-    state_std = np.asarray(model.normaliser.state_std, np.float64)
-    reward_std = float(model.normaliser.reward_std)
-    with np.errstate(over="ignore", invalid="ignore"):
-        state = _finite_or_infinite((states.astype(np.float64) - windows.states[:, 1:]) ** 2)
-        reward = _finite_or_infinite((rewards.astype(np.float64) - windows.rewards) ** 2)
-    scaled = state / state_std**2
-    return Errors(scaled.mean(-1), state.mean(-1), reward / reward_std**2, reward, per_dimension=scaled.mean(1))
-
-
-def _finite_or_infinite(values: np.ndarray) -> np.ndarray:
-    return np.where(np.isnan(values), np.inf, values)
+@eqx.filter_jit
+def _by_window(model: DynamicsModel, windows: Windows) -> dict[str, dict[str, jax.Array]]:
+    state_variance, reward_variance = model.normaliser.state_std**2, model.normaliser.reward_std**2
+    reduced = {}
+    for name, of in errors.squared_errors(model, windows).items():
+        state, reward = jnp.swapaxes(of.state, 0, 1), of.reward.T
+        scaled = state / state_variance
+        reduced[name] = {
+            "state": scaled.mean(-1),
+            "state_raw": state.mean(-1),
+            "reward": reward / reward_variance,
+            "reward_raw": reward,
+            "per_dimension": scaled.mean(1),
+        }
+    return reduced

@@ -31,7 +31,7 @@ def _models(data: dict[str, Any]) -> str:
 
 def _comparison(best: dict[str, Any], second: dict[str, Any]) -> str:
     if not np.isfinite(_value(second, "mean")):
-        return f"{second['label']} left the finite numbers."
+        return f"{second['label']} diverged."
     ratio = _value(second, "mean") / max(_value(best, "mean"), 1e-12)
     follows = f"{second['label']} follows with {_with_interval(second)}, {_short(ratio)} times as much"
     if _value(second, "low") <= _value(best, "high"):
@@ -41,7 +41,7 @@ def _comparison(best: dict[str, Any], second: dict[str, Any]) -> str:
 
 
 def _against_mean(best: dict[str, Any], data: dict[str, Any]) -> str:
-    mean = np.array(data["baselines"]["training mean"]["state"], float)
+    mean = np.array(data["baselines"]["mean"]["state"], float)
     curve = np.array(best["error"]["state"]["mean"], float)
     worse = ~(curve < mean)
     if not worse.any():
@@ -67,7 +67,7 @@ def _growth(best: dict[str, Any]) -> str:
 
 def _diverged(models: list[dict[str, Any]]) -> str:
     bad = [f"{model['nonfinite']} of {model['label']}'s" for model in models if model["nonfinite"]]
-    return f"Rollouts that left the finite numbers: {', '.join(bad)}." if bad else ""
+    return f"Predictions that diverged: {', '.join(bad)}." if bad else ""
 
 
 def _spectrum(best: dict[str, Any]) -> str:

@@ -114,9 +114,7 @@ def _pose(mujoco: Any, model: Any, data: Any, position: np.ndarray) -> None:
 def _panel(mujoco: Any, model: Any, data: Any, renderer: Any, camera: Any, positions: Any, step: int, colour: Any):
     if not np.isfinite(positions[: step + 1]).all() or np.abs(positions[step]).max() > 1e6:
         panel = Image.new("RGB", PANEL, PAPER)
-        ImageDraw.Draw(panel).text(
-            (PANEL[0] / 2, PANEL[1] / 2), "left the finite numbers", INK, font=_font(15), anchor="mm"
-        )
+        ImageDraw.Draw(panel).text((PANEL[0] / 2, PANEL[1] / 2), "diverged", INK, font=_font(15), anchor="mm")
         return panel
     _pose(mujoco, model, data, positions[step])
     model.geom_rgba[model.geom_bodyid > 0, :3] = np.asarray(colour) / 255

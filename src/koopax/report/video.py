@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError
 from koopax._plots import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from koopax.data.windows import Windows
+from koopax.evaluation.protocol import WINDOWS
 from koopax.report.predictions import choose_windows, predict
 from koopax.training.tasks import model_and_test_episodes
 
@@ -69,12 +70,12 @@ class Rendering:
             return self._path.read_bytes()
 
 
-def panels(windows: Windows, window: int, predicted: Sequence[tuple[str, np.ndarray]]) -> list[Panel]:
-    """The true motion in a window, and what models of these labels predict for its states [window, time, state]."""
-    true = np.asarray(windows.states[window])
+def panels(windows: Windows, window: int, predicted: Sequence[tuple[str, ArrayLike]]) -> list[Panel]:
+    """The true motion in a window, and what models of these labels predict for its states [time, window, state]."""
+    true = np.asarray(windows.states[:, window])
     shown = [Panel("true motion", TRUE_COLOUR, true)]
     for number, (label, states) in enumerate(predicted):
-        motion = np.concatenate([true[:1], states[window]])
+        motion = np.concatenate([true[:1], np.asarray(states)[:, window]])
         shown.append(Panel(f"{label}, predicted", SERIES[number % len(SERIES)], motion))
     return shown
 
@@ -92,10 +93,10 @@ def write_video(run: Path, out: Path, *, window: int = 0, horizon: int = 100, so
     if window < 0:
         raise KoopaxError(f"window is {window}: windows are numbered from 0.")
     model, episodes = model_and_test_episodes(run, source)
-    chosen = choose_windows(episodes, horizon=horizon, count=max(500, window + 1))
+    chosen = choose_windows(episodes, horizon=horizon, count=max(WINDOWS, window + 1))
     if window >= chosen.fixed.num_windows:
         raise KoopaxError(f"window is {window}, but there are {chosen.fixed.num_windows} of {horizon} steps.")
-    one = jax.tree.map(lambda part: part[window : window + 1], chosen.values)
+    one = chosen.fixed.take(slice(window, window + 1))
     shown = panels(one, 0, [(model.config.core, predict(model, one).states)])
     video = Rendering(episodes.metadata.environment, shown).result()
     with new_file(out, overwrite=True) as temporary:

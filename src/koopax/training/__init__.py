@@ -1,1 +1,52 @@
-""""""
+"""Training: losses, one gradient step, the loop around it, and the run folder that keeps what it finds.
+
+Names are imported when first used, so that `import koopax.training` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from koopax.training.config import TrainConfig
+    from koopax.training.fitting import fit, fit_seeds
+    from koopax.training.losses import loss_terms
+    from koopax.training.run import Run
+    from koopax.training.tasks import TrainTask, load_trained, model_and_test_episodes, run_task, run_task_seeds, splits
+
+_MODULES = {
+    "Run": "run",
+    "TrainConfig": "config",
+    "TrainTask": "tasks",
+    "fit": "fitting",
+    "fit_seeds": "fitting",
+    "load_trained": "tasks",
+    "loss_terms": "losses",
+    "model_and_test_episodes": "tasks",
+    "run_task": "tasks",
+    "run_task_seeds": "tasks",
+    "splits": "tasks",
+}
+
+__all__ = [
+    "Run",
+    "TrainConfig",
+    "TrainTask",
+    "fit",
+    "fit_seeds",
+    "load_trained",
+    "loss_terms",
+    "model_and_test_episodes",
+    "run_task",
+    "run_task_seeds",
+    "splits",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"koopax.training.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'koopax.training' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""The training loop of one seed, or of several at once: compile once, step, and look up from time to time."""
+"""The training loop of one seed: compile once, step, and look up from time to time."""
 
 import time
 from collections.abc import Sequence
@@ -7,9 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from koopax._errors import DivergedError
 from koopax._interrupt import StopRequest
 from koopax.data.episodes import Episodes
 from koopax.data.windows import WindowSampler
@@ -37,11 +35,11 @@ class Programs:
         self._config = config
         self._steps: Any = None
 
-    def compile(self, state: TrainState, key: jax.Array) -> Any:
-        """The compiled steps for a state, or for a stack of states with as many keys; compiled once."""
+    def compile(self, state: TrainState, key: jax.Array) -> float:
+        """Compile the steps for such a state, and the validation; the seconds it took, 0 where that was done before."""
         if self._steps is not None:
-            return self._steps
-        config = self._config
+            return 0.0
+        began, config = time.perf_counter(), self._config
 
         def advance(fixed: tuple, state: TrainState) -> TrainState:
             sampler, progress, count, key = fixed
@@ -50,11 +48,16 @@ class Programs:
         fixed = self.sampler, *_padded([]), key
         self._steps = eqx.filter_jit(advance, donate="all-except-first").lower(fixed, state).compile()
         if self.validation is not None:
-            self.validation.compile(member(state, 0).model)
-        return self._steps
+            self.validation.compile(state.model)
+        return time.perf_counter() - began
+
+    def memory(self) -> Any:
+        """What XLA plans to hold while the steps run."""
+        assert self._steps is not None, "compile first"
+        return self._steps.compiled.memory_analysis()
 
     def advance(self, state: TrainState, progress: Sequence[float], key: jax.Array) -> TrainState:
-        """One gradient step of every seed for each value of `progress`, when it is done; the given state is used up."""
+        """One gradient step for each value of `progress`, when it is done; the given state is used up."""
         assert self._steps is not None, "compile first"
         for begin in range(0, len(progress), BLOCK_STEPS):
             block = _padded(progress[begin : begin + BLOCK_STEPS])
@@ -68,58 +71,41 @@ def _padded(progress: Sequence[float]) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(padded, jnp.float32), jnp.asarray(len(progress), jnp.int32)
 
 
-def stack(states: Sequence[TrainState]) -> TrainState:
-    """Several states as one with a leading axis; one state stays as it is."""
-    if len(states) == 1:
-        return states[0]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *states)
-
-
-def member(state: TrainState, index: int) -> TrainState:
-    """State `index` of a stack; a state that is not stacked is its own only member."""
-    if state.step.ndim == 0:
-        return state
-    return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, state)
-
-
 def fresh_state(model: DynamicsModel, config: TrainConfig) -> TrainState:
     """The state before the first step, with buffers of its own: steps use theirs up, and the caller keeps the model."""
     return initial_state(jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, model), config)
 
 
 class Loop:
-    """A running training: what is on the device, and what time it is. Its seeds are at the same step all the time."""
+    """One seed in training: the state on the device, its record, and what time it is."""
 
-    def __init__(self, records: Sequence[Record], states: Sequence[TrainState], programs: Programs):
-        """`states` are those that the opened records begin at."""
-        self.records = records
-        self.config = records[0].config
+    def __init__(self, record: Record, state: TrainState, programs: Programs, *, began: float):
+        """`state` is the one that the opened record begins at; `began` is when, by `time.perf_counter`."""
+        self.record = record
+        self.config = record.config
         self.programs = programs
-        self.step = int(states[0].step)
-        self.state = stack(states)
-        self.seconds = max(record.seconds for record in records)
+        self.state = state
+        self.step = int(state.step)
         self.seconds_per_step = BLOCK_SECONDS  # not known yet: makes the first block one step
-        self.failed: dict[int, DivergedError] = {}
         # Away from the keys that a model with the same seed was initialised with.
-        keys = [jax.random.fold_in(jax.random.key(record.config.seed), 2**31) for record in records]
-        self.key = keys[0] if len(keys) == 1 else jnp.stack(keys)
+        self.key = jax.random.fold_in(jax.random.key(record.config.seed), 2**31)
+        self._wall_before = record.wall_seconds - began
 
-    def run(self, stop: StopRequest) -> list[Run | DivergedError]:
-        """Train until an end is reached; a seed whose loss is not finite does not stop the others."""
+    def run(self, stop: StopRequest) -> Run:
+        """Train until an end is reached; a loss that is not finite raises `DivergedError`."""
         if self._ending(stop) is None:
-            self.programs.compile(self.state, self.key)
+            seconds = self.programs.compile(self.state, self.key)
+            self.record.compiled(self.step, seconds)
             self._train(stop)
         self._check_finite()
         stopped = self._ending(stop) or "finished"
         if stopped != "interrupted":
-            if any(record.last_logged < self.step for _, record in self._alive()):
+            if self.record.last_logged < self.step:
                 self._log()
-            if any(record.validated_at < self.step for _, record in self._alive()):
+            if self.record.validated_at < self.step:
                 self._validate()
-        return [
-            self.failed.get(index) or record.finish(member(self.state, index), stopped)
-            for index, record in enumerate(self.records)
-        ]
+        self._read_clock()
+        return self.record.finish(self.state, stopped)
 
     def _train(self, stop: StopRequest) -> None:
         config = self.config
@@ -134,15 +120,15 @@ class Loop:
             if self.step % config.validate_every == 0:
                 self._validate()
             if self.step % config.checkpoint_every == 0:
-                self._save()
+                self._check_finite()
+                self._read_clock()
+                self.record.save(self.state)
 
     def _count(self, steps: int, seconds: float) -> None:
         """Steps that were taken and the time they took; what is written and validated is not training time."""
         self.step += steps
-        self.seconds += seconds
+        self.record.seconds += seconds
         self.seconds_per_step = seconds / steps
-        for record in self.records:
-            record.seconds = self.seconds
 
     def _block(self) -> int:
         """How many steps to take before looking up: to log, validate, save or end, or just to see what time it is."""
@@ -160,44 +146,34 @@ class Loop:
         for ahead in range(count):
             done = (self.step + ahead + 1) / (config.steps + 1)
             if config.seconds is not None:
-                done = max(done, (self.seconds + ahead * self.seconds_per_step) / config.seconds)
+                done = max(done, (self.record.seconds + ahead * self.seconds_per_step) / config.seconds)
             progress.append(min(done, 1.0))
         return progress
 
     def _ending(self, stop: StopRequest) -> str | None:
-        config = self.config
-        if len(self.failed) == len(self.records):
-            return "diverged"
+        config, record = self.config, self.record
         if config.steps is not None and self.step >= config.steps:
             return "finished"
-        if config.seconds is not None and self.seconds >= config.seconds:
+        if config.seconds is not None and record.seconds >= config.seconds:
             return "time"
-        if config.patience is not None and all(record.without_best >= config.patience for record in self.records):
+        if config.patience is not None and record.without_best >= config.patience:
             return "patience"
         return "interrupted" if stop.requested else None
 
     def _check_finite(self) -> None:
-        for index, bad in enumerate(np.atleast_1d(self.state.first_bad_step)):
-            if bad >= 0 and index not in self.failed:
-                self.failed[index] = self.records[index].diverged(int(bad))
+        bad = int(self.state.first_bad_step)
+        if bad >= 0:
+            raise self.record.diverged(bad)
 
-    def _alive(self) -> list[tuple[int, Record]]:
-        return [(index, record) for index, record in enumerate(self.records) if index not in self.failed]
+    def _read_clock(self) -> None:
+        self.record.wall_seconds = self._wall_before + time.perf_counter()
 
     def _log(self) -> None:
-        sums = {name: np.atleast_1d(total) for name, total in self.state.sums.items()}
-        self.state = eqx.tree_at(lambda state: state.sums, self.state, jax.tree.map(jnp.zeros_like, self.state.sums))
-        for index, record in self._alive():
-            record.log(self.step, {name: float(totals[index]) for name, totals in sums.items()})
+        sums = self.state.sums
+        self.record.log(self.step, {name: float(total) for name, total in sums.items()})
+        self.state = eqx.tree_at(lambda state: state.sums, self.state, jax.tree.map(jnp.zeros_like, sums))
 
     def _validate(self) -> None:
-        if self.programs.validation is None:
-            return
-        for index, record in self._alive():
-            model = member(self.state, index).model
-            record.validated(self.step, model, self.programs.validation.errors(model))
-
-    def _save(self) -> None:
-        self._check_finite()
-        for index, record in self._alive():
-            record.save(member(self.state, index))
+        if self.programs.validation is not None:
+            model = self.state.model
+            self.record.validated(self.step, model, self.programs.validation.errors(model))

@@ -1,6 +1,5 @@
 """What one seed of a training has found so far, and the folder that keeps it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from koopax._errors import DivergedError, KoopaxError
+from koopax._progress import Watcher
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import load_model
 from koopax.training.checkpoint import Checkpoints
@@ -20,8 +20,6 @@ from koopax.training.state import TrainState
 
 # What may change when a run is resumed; anything else would make it another run.
 CHANGEABLE = ("steps", "seconds", "patience", "checkpoint_every", "microbatch_size")
-
-Watcher = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Keeping:
     fingerprint: str | None = None
     """Of the training episodes."""
     watch: Watcher | None = None
-    """Called with every line of metrics."""
+    """Called with every line of metrics, and before the first with the seconds of compilation."""
 
 
 class Record:
@@ -50,6 +48,8 @@ class Record:
         self.checkpoints = None if folder is None else Checkpoints(folder / "checkpoints")
         self.lines: list[dict[str, Any]] = []
         self.seconds = 0.0
+        self.compile_seconds = 0.0
+        self.wall_seconds = 0.0
         self.last_logged = 0
         self.best = float("inf")
         self.best_model: DynamicsModel | None = None
@@ -67,13 +67,15 @@ class Record:
         else:
             write_config(folder, model, config, keeping.data or {}, keeping.fingerprint)
 
-    def open(self, state: TrainState, step: int | None = None) -> TrainState:
-        """Begin at `state`, or at the checkpoint of `step` (the newest by default) of a run that is resumed."""
+    def open(self, state: TrainState) -> TrainState:
+        """Begin at `state`, or at the newest checkpoint of a run that is resumed."""
         if self.folder is None or self.checkpoints is None:
             return state
         if self._keeping.resume and self.checkpoints.steps():
-            state, memory = self.checkpoints.restore(state, step)
+            state, memory = self.checkpoints.restore(state)
             self.seconds = memory["seconds"]
+            self.compile_seconds = memory.get("compile_seconds", 0.0)  # earlier checkpoints have neither
+            self.wall_seconds = memory.get("wall_seconds", self.seconds)
             self.last_logged = memory["last_logged"]
             self.validated_at = memory["validated_at"]
             self.best = float("inf") if memory["best"] is None else memory["best"]
@@ -90,6 +92,13 @@ class Record:
             sink.close()
         if self.checkpoints is not None:
             self.checkpoints.close()
+
+    def compiled(self, step: int, seconds: float) -> None:
+        """The programs are there, after so many seconds: steps begin. Told to the watcher, and no line of metrics."""
+        self.compile_seconds += seconds
+        if self._keeping.watch is not None:
+            now = {"step": step, "seconds": round(self.seconds, 3), "compile_seconds": round(seconds, 3)}
+            self._keeping.watch({**now, "seed": self.config.seed})
 
     def log(self, step: int, sums: dict[str, float]) -> None:
         """One line of metrics: means since the last line."""
@@ -118,6 +127,8 @@ class Record:
             return
         memory = {
             "seconds": self.seconds,
+            "compile_seconds": self.compile_seconds,
+            "wall_seconds": self.wall_seconds,
             "last_logged": self.last_logged,
             "validated_at": self.validated_at,
             "best": None if self.best == float("inf") else self.best,
@@ -133,12 +144,15 @@ class Record:
         if self.folder is not None:
             if stopped != "interrupted":
                 state.model.save(self.folder / "model.koopax")
-            write_outcome(self.folder, {"step": step, "seconds": round(self.seconds, 3), "stopped": stopped})
+            times = {name: round(getattr(self, name), 3) for name in ("seconds", "compile_seconds", "wall_seconds")}
+            write_outcome(self.folder, {"step": step, **times, "stopped": stopped})
         return Run(
             model=state.model,
             config=self.config,
             step=step,
             seconds=self.seconds,
+            compile_seconds=self.compile_seconds,
+            wall_seconds=self.wall_seconds,
             stopped=stopped,
             metrics=self.lines,
             best_model=self.best_model,
@@ -146,14 +160,14 @@ class Record:
         )
 
     def diverged(self, bad: int) -> DivergedError:
-        """The error for a loss that is not finite at step `bad`."""
+        """The error for a training that diverged: the loss is not finite at step `bad`."""
         # A checkpoint of step c holds the parameters that the loss of step c is taken with.
         good = [] if self.checkpoints is None else [step for step in self.checkpoints.steps() if step < bad]
         kept = f"the last checkpoint with a finite loss is step {good[-1]} in {self.folder}" if good else None
         return DivergedError(
-            f"the loss became non-finite at step {bad}; {kept or 'no checkpoint was written before'}: "
-            f"lower learning_rate ({self.config.learning_rate}) or clip ({self.config.clip}), or shorten the horizon "
-            f"({self.config.horizon})."
+            f"training diverged: the loss became non-finite at step {bad}; "
+            f"{kept or 'no checkpoint was written before'}: lower learning_rate ({self.config.learning_rate}) or clip "
+            f"({self.config.clip}), or shorten the horizon ({self.config.horizon})."
         )
 
     def _emit(self, step: int, metrics: dict[str, float]) -> None:

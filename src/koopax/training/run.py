@@ -36,7 +36,7 @@ class Run:
     step: int
     """Gradient steps taken."""
     seconds: float
-    """Seconds of training, compilation excluded."""
+    """Seconds of gradient steps: what a time limit counts."""
     stopped: str
     """Why training ended: "finished", "time", "patience" or "interrupted"."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
@@ -45,6 +45,21 @@ class Run:
     """The model with the lowest validation loss, where there was a validation."""
     folder: Path | None = None
     """Where the run is kept, if anywhere."""
+    compile_seconds: float = 0.0
+    """Seconds of compilation."""
+    wall_seconds: float = 0.0
+    """Seconds by the clock on the wall: steps, compilation, validations and checkpoints, of all sittings."""
+
+    @property
+    def summary(self) -> str:
+        """One line: steps, seconds and why it ended."""
+        ending = {"time": "time limit reached", "patience": "no longer improving"}.get(self.stopped, self.stopped)
+        taken = f"{self.step} steps in {self.wall_seconds:.1f} s ({self.compile_seconds:.1f} s of it compilation)"
+        return f"{taken}, {ending}"
+
+    def __repr__(self) -> str:
+        kept = "" if self.folder is None else f", in {self.folder}"
+        return f"Run({self.model.config.core}: {self.summary}{kept})"
 
     @classmethod
     def load(cls, folder: str | Path) -> "Run":
@@ -60,6 +75,8 @@ class Run:
             config=TrainConfig.from_json(document["train"]),
             step=outcome.get("step", 0),
             seconds=outcome.get("seconds", 0.0),
+            compile_seconds=outcome.get("compile_seconds", 0.0),
+            wall_seconds=outcome.get("wall_seconds", outcome.get("seconds", 0.0)),
             stopped=outcome.get("stopped", "interrupted"),
             metrics=read_json_lines(folder / "metrics.jsonl"),
             best_model=load_model(best) if best.is_file() else None,

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from koopax._types import Array, Float, Int, Key, PRNGKeyArray
+from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.data.windows import Windows, WindowSampler
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.spectrum import Spectrum
@@ -104,9 +104,9 @@ def train_steps(
     progress: Float[Array, " most"],
     count: Int[Array, ""],
     config: TrainConfig,
-    key: PRNGKeyArray | Key[Array, " seeds"],
+    key: PRNGKeyArray,
 ) -> TrainState:
-    """`count` gradient steps, at most as many as there are values of `progress`; stacked states take stacked keys.
+    """`count` gradient steps, at most as many as there are values of `progress`.
 
     One program for many steps keeps its intermediate results in the same memory, where one program for each would take
     it from the system, which clears it page by page, and give it back.
@@ -114,11 +114,8 @@ def train_steps(
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def body(index: Array, arrays: TrainState) -> TrainState:
-        def one(state: TrainState, key: PRNGKeyArray) -> TrainState:
-            return train_step(state, sampler, progress[index], config, key)
-
-        step = eqx.filter_vmap(one) if key.ndim else one
-        return eqx.filter(step(eqx.combine(arrays, rest), key), eqx.is_array)
+        state = train_step(eqx.combine(arrays, rest), sampler, progress[index], config, key)
+        return eqx.filter(state, eqx.is_array)
 
     return eqx.combine(jax.lax.fori_loop(0, count, body, arrays), rest)
 

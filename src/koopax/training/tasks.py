@@ -1,7 +1,8 @@
 """A training task: which data, which model, which settings. What `koopax train` records and resumes."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from koopax._errors import KoopaxError, KoopaxWarning
+from koopax._progress import Watcher
 from koopax.collection import load
 from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
@@ -17,7 +19,7 @@ from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import config_from_json, load_model
 from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
-from koopax.training.fit import fit, fit_seeds
+from koopax.training.fitting import INTERRUPTED, fit, fit_seeds
 from koopax.training.run import Run, read_config, same_fingerprint, seed_folders
 
 # Of the episodes that are not tested on: the share for validation.
@@ -80,21 +82,27 @@ def run_task(
     episodes: Splits | None = None,
     resume: bool = False,
     sinks: tuple[str, ...] = ("jsonl",),
-    watch: Callable[[dict[str, Any]], None] | None = None,
+    watch: Watcher | None = None,
 ) -> Run:
-    """Train the task's model, keeping everything in `folder`; `episodes` are its splits, where they are at hand."""
+    """Train the task's model, keeping everything in `folder`; `episodes` are its splits, where they are at hand.
+
+    Ctrl-C or SIGTERM ends it with a checkpoint, and the run says so (`stopped` is "interrupted").
+    """
     episodes = episodes or splits(task)
-    return fit(
-        _model(task, task.train.seed, episodes.train, folder if resume else None),
-        episodes.train,
-        validation=episodes.validation,
-        out=folder,
-        resume=resume,
-        sinks=sinks,
-        data=_recorded(task),
-        watch=watch,
-        config=task.train,
-    )
+    with _told_by_the_caller():
+        return fit(
+            _model(task, task.train.seed, episodes.train, folder if resume else None),
+            episodes.train,
+            validation=episodes.validation,
+            out=folder,
+            resume=resume,
+            sinks=sinks,
+            data=_recorded(task),
+            watch=watch,
+            progress=False,
+            on_interrupt="return",
+            config=task.train,
+        )
 
 
 def run_task_seeds(
@@ -104,7 +112,7 @@ def run_task_seeds(
     *,
     resume: bool = False,
     sinks: tuple[str, ...] = ("jsonl",),
-    watch: Callable[[dict[str, Any]], None] | None = None,
+    watch: Watcher | None = None,
 ) -> list[Run]:
     """Train `count` seeds of the task's model, from its own seed on, each in a folder of its own inside `folder`."""
     if count < 1:
@@ -112,17 +120,28 @@ def run_task_seeds(
     episodes = splits(task)
     first = task.train.seed
     begun = folder / f"seed-{first}" if resume else None
-    return fit_seeds(
-        [_model(task, first + index, episodes.train, begun) for index in range(count)],
-        episodes.train,
-        validation=episodes.validation,
-        out=folder,
-        resume=resume,
-        sinks=sinks,
-        data=_recorded(task),
-        watch=watch,
-        config=task.train,
-    )
+    with _told_by_the_caller():
+        return fit_seeds(
+            [_model(task, first + index, episodes.train, begun) for index in range(count)],
+            episodes.train,
+            validation=episodes.validation,
+            out=folder,
+            resume=resume,
+            sinks=sinks,
+            data=_recorded(task),
+            watch=watch,
+            progress=False,
+            on_interrupt="return",
+            config=task.train,
+        )
+
+
+@contextmanager
+def _told_by_the_caller() -> Iterator[None]:
+    """Commands and grids say in their own words that a training was interrupted."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=INTERRUPTED, category=KoopaxWarning)
+        yield
 
 
 def _model(task: TrainTask, seed: int, train: Episodes, begun: Path | None) -> DynamicsModel:
@@ -202,12 +221,17 @@ def _test_episodes(folder: Path) -> Episodes:
     """The test split of a run's own data, if that is still what it was."""
     task = read_task(folder)
     found = splits(task)
-    if not same_fingerprint(read_config(folder), fingerprint(found.train)):
+    check_unchanged(folder, task.source, fingerprint(found.train))
+    return found.test
+
+
+def check_unchanged(folder: Path, source: str, train_fingerprint: str) -> None:
+    """Raise unless a run was trained on the episodes of this fingerprint."""
+    if not same_fingerprint(read_config(folder), train_fingerprint):
         raise KoopaxError(
-            f"{task.source!r} has changed since {str(folder)!r} was trained on it, so that its test episodes may be "
+            f"{source!r} has changed since {str(folder)!r} was trained on it, so that its test episodes may be "
             "among those trained on: restore it, or name other data as SOURCE."
         )
-    return found.test
 
 
 def _held_out(folder: Path, source: str, episodes: Episodes) -> Episodes:

@@ -8,6 +8,7 @@ import numpy as np
 from koopax._types import Array, Float
 from koopax.data.episodes import Episodes
 from koopax.data.windows import Windows, fixed_windows
+from koopax.evaluation.errors import squared_errors
 from koopax.models.dynamics import DynamicsModel
 from koopax.training.config import TrainConfig
 
@@ -23,6 +24,7 @@ class Validation:
         batches = fixed_windows(episodes, horizon, config.validation_windows, seed=0, batch_size=BATCH)
         self._batches = [jax.tree.map(jnp.asarray, windows) for windows in batches]
         self._sizes = [windows.rewards.shape[1] for windows in self._batches]
+        self._quantities = ("state", "reward") if episodes.has_rewards else ("state",)
         self._errors = eqx.filter_jit(normalised_errors)
 
     def compile(self, model: DynamicsModel) -> None:
@@ -31,22 +33,18 @@ class Validation:
             jax.block_until_ready(self._errors(model, windows))
 
     def errors(self, model: DynamicsModel) -> dict[str, float]:
-        """Mean squared errors of states and rewards, in normalised units."""
+        """Mean squared errors of states, and of rewards where there are any, in normalised units."""
         found = [self._errors(model, windows) for windows in self._batches]
-        means = np.average(np.asarray([jnp.stack(pair) for pair in found]), axis=0, weights=self._sizes)
-        return {"state": float(means[0]), "reward": float(means[1])}
+        return {
+            name: float(np.average([float(errors[name]) for errors in found], weights=self._sizes))
+            for name in self._quantities
+        }
 
 
-def normalised_errors(model: DynamicsModel, windows: Windows) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Mean squared state and reward error of one time-major batch."""
-    over_batch = None if windows.durations is None else 1
-    predict = jax.vmap(
-        lambda state, actions, durations: model.rollout(state, actions, durations=durations),
-        in_axes=(0, 1, over_batch),
-        out_axes=1,
-    )
-    predicted = predict(windows.states[0], windows.actions, windows.durations)
-    scale = model.normaliser
-    state = jnp.mean(((predicted.states - windows.states[1:]) / scale.state_std) ** 2)
-    reward = jnp.mean(((predicted.rewards - windows.rewards) / scale.reward_std) ** 2)
-    return state, reward
+def normalised_errors(model: DynamicsModel, windows: Windows) -> dict[str, Float[Array, ""]]:
+    """Mean squared state and reward error of one batch, in units of the training data's variance."""
+    found, scale = squared_errors(model, windows)["model"], model.normaliser
+    return {
+        "state": jnp.mean(found.state / scale.state_std**2),
+        "reward": jnp.mean(found.reward / scale.reward_std**2),
+    }

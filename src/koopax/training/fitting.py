@@ -1,24 +1,32 @@
 """`koopax.fit` and `koopax.fit_seeds`: check what is asked for, and train."""
 
-from collections.abc import Sequence
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from koopax._errors import DivergedError, KoopaxError
+from koopax._errors import DivergedError, KoopaxError, KoopaxWarning
 from koopax._interrupt import StopRequest
+from koopax._progress import Watcher, errors, training_progress
 from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.presets import OTHER_TRAINING, TRAINING
 from koopax.training.config import TrainConfig, stride_within
 from koopax.training.loop import Loop, Programs, fresh_state
-from koopax.training.record import Keeping, Record, Watcher
-from koopax.training.run import Run
-from koopax.training.together import common_step, pays_together
+from koopax.training.record import Keeping, Record
+from koopax.training.run import Run, read_config
 
 STEPS = 2000
 STEPS_WITH_TIME_LIMIT = 10_000_000
+INTERRUPTED = "training was interrupted"
+"""How the warning begins that a model is returned before its training was finished."""
+
+OnInterrupt: TypeAlias = Literal["raise", "return"]
 
 
 def fit(
@@ -31,6 +39,8 @@ def fit(
     sinks: tuple[str, ...] = ("jsonl",),
     data: dict[str, Any] | None = None,
     watch: Watcher | None = None,
+    progress: bool | None = None,
+    on_interrupt: OnInterrupt = "raise",
     config: TrainConfig | None = None,
     **settings: Any,
 ) -> Run:
@@ -44,14 +54,18 @@ def fit(
         resume: continue from the newest checkpoint in `out`.
         sinks: where metrics go besides the returned run: "jsonl", "tensorboard", "wandb".
         data: where the episodes came from, recorded in `out`.
-        watch: called with every line of metrics and its seed, for progress bars.
+        watch: called with every line of metrics and its seed, and before the first with `compile_seconds`.
+        progress: show a bar on standard error; by default where that is a terminal and nothing else watches.
+        on_interrupt: what Ctrl-C or SIGTERM does once the steps under way and a checkpoint in `out` are done: "raise"
+            KeyboardInterrupt (SystemExit for SIGTERM), or "return" the run as it is then, with a warning.
         config: the settings.
         **settings: single fields of `TrainConfig`, such as `horizon=100, steps=2000, batch_size=64, seed=0`.
     """
-    config = _settings(config, settings, model.config.core)
     folder = None if out is None else Path(out)
-    keeping = Keeping(resume, tuple(sinks), data, watch=watch)
-    (outcome,) = _train([model], train, validation, [config], [folder], keeping, together=False)
+    config = _settings(config, settings, model, train, folder if resume else None)
+    with _shown(model, [config], watch, progress) as watch:
+        keeping = Keeping(resume, tuple(sinks), data, watch=watch)
+        (outcome,) = _train([model], train, validation, [config], [folder], keeping, on_interrupt)
     if isinstance(outcome, DivergedError):
         raise outcome
     return outcome
@@ -67,32 +81,32 @@ def fit_seeds(
     sinks: tuple[str, ...] = ("jsonl",),
     data: dict[str, Any] | None = None,
     watch: Watcher | None = None,
-    together: bool | None = None,
+    progress: bool | None = None,
+    on_interrupt: OnInterrupt = "raise",
     config: TrainConfig | None = None,
     **settings: Any,
 ) -> list[Run]:
-    """Train several seeds on the same data, compiling once. A seed gives the run that `fit` gives with that seed.
+    """Train several seeds on the same data, one after another on the same compiled programs.
 
-    A loss that becomes non-finite ends its seed only; when the others are done, it is raised.
+    A seed gives the run that `fit` gives with that seed. One that diverges does not stop the others; when they are
+    done, it is raised.
 
     Args:
         models: one per seed, alike but for their parameters; model k is trained with seed `seed + k`.
         out: a folder for the runs, each in a folder of its own: `seed-0`, `seed-1`, …
         resume: continue every seed from its newest checkpoint.
-        together: all seeds in every step by `jax.vmap`, or one after another; None for what is faster, see
-            `koopax.training.together`.
-        train, validation, sinks, data, watch, config, **settings: as for `fit`.
+        train, validation, sinks, data, watch, progress, on_interrupt, config, **settings: as for `fit`.
     """
     if not models or any(model.config != models[0].config for model in models):
         raise KoopaxError("fit_seeds needs one model or more, all of the same configuration: create them alike.")
-    config = _settings(config, settings, models[0].config.core)
+    seed = settings.get("seed", (config or TrainConfig()).seed)
+    begun = Path(out) / f"seed-{seed}" if resume and out is not None else None
+    config = _settings(config, settings, models[0], train, begun)
     configs = [replace(config, seed=config.seed + index) for index in range(len(models))]
     folders = [None if out is None else Path(out) / f"seed-{each.seed}" for each in configs]
-    if together is None:
-        together = pays_together(models[0].config.core, train, config, tuple(sinks))
-    outcomes = _train(
-        models, train, validation, configs, folders, Keeping(resume, tuple(sinks), data, watch=watch), together=together
-    )
+    with _shown(models[0], configs, watch, progress) as watch:
+        keeping = Keeping(resume, tuple(sinks), data, watch=watch)
+        outcomes = _train(models, train, validation, configs, folders, keeping, on_interrupt)
     diverged = {c.seed: o for c, o in zip(configs, outcomes, strict=True) if isinstance(o, DivergedError)}
     if diverged:
         told = "; ".join(f"seed {seed}: {error}" for seed, error in diverged.items())
@@ -107,10 +121,10 @@ def _train(
     configs: Sequence[TrainConfig],
     folders: Sequence[Path | None],
     keeping: Keeping,
-    *,
-    together: bool,
+    on_interrupt: OnInterrupt,
 ) -> list[Run | DivergedError]:
-    """Train every model with its settings, in its folder."""
+    """Train every model with its settings, in its folder, one after another on the same programs."""
+    began = time.perf_counter()
     _check(models[0], train, validation, configs[0], folders[0], keeping)
     if folders[0] is not None:
         keeping = replace(keeping, fingerprint=fingerprint(train))
@@ -118,27 +132,80 @@ def _train(
     records: list[Record] = []
     outcomes: list[Run | DivergedError] = []
     try:
+        # All folders are claimed before the first seed is trained, so that a bad one is found at once.
         for model, config, folder in zip(models, configs, folders, strict=True):
             records.append(Record(model, config, folder, keeping))
-        shared = common_step(records) if together and keeping.resume else None
-        together = together and (not keeping.resume or shared is not None)
         with StopRequest() as stop:
-            for group in [range(len(models))] if together else [[index] for index in range(len(models))]:
-                states = [records[i].open(fresh_state(models[i], configs[i]), shared) for i in group]
-                outcomes += Loop([records[i] for i in group], states, programs).run(stop)
+            for record, model, config in zip(records, models, configs, strict=True):
+                state = record.open(fresh_state(model, config))
+                try:
+                    outcomes.append(Loop(record, state, programs, began=began).run(stop))
+                except DivergedError as error:
+                    outcomes.append(error)
+                began = time.perf_counter()
     finally:
         for record in records:
             record.close()
+    _tell_interrupted([run for run in outcomes if isinstance(run, Run)], stop, on_interrupt)
     return outcomes
 
 
-def _settings(config: TrainConfig | None, settings: dict[str, Any], core: str) -> TrainConfig:
+def _tell_interrupted(runs: Sequence[Run], stop: StopRequest, on_interrupt: OnInterrupt) -> None:
+    """Raise or warn where a signal has ended a training early."""
+    if not any(run.stopped == "interrupted" for run in runs):
+        return
+    reached = ", ".join(str(run.step) for run in runs)
+    kept = "call fit again with resume=True to go on" if runs[0].folder else "pass out= to be able to go on from there"
+    message = f"{INTERRUPTED} at step {reached} of {runs[0].config.steps}: {kept}."
+    if on_interrupt == "raise":
+        stop.interrupt(message)
+    warnings.warn(f"{message} The model that is returned is trained no further.", KoopaxWarning, stacklevel=4)
+
+
+@contextmanager
+def _shown(
+    model: DynamicsModel, configs: Sequence[TrainConfig], watch: Watcher | None, progress: bool | None
+) -> Iterator[Watcher | None]:
+    """The caller's watcher, a bar, or both."""
+    if progress is None:
+        progress = watch is None and sys.stderr.isatty()
+    if not progress:
+        yield watch
+        return
+    config, seeds = configs[0], len(configs)
+    began = time.perf_counter()
+    with training_progress(model.config.core, config.steps, config.seconds, seeds=seeds) as move:
+        last: dict[str, Any] = {"step": 0}
+        compiling = 0.0
+
+        def both(line: dict[str, Any]) -> None:
+            nonlocal last, compiling
+            last, compiling = line, compiling + line.get("compile_seconds", 0.0)
+            move(line)
+            if watch is not None:
+                watch(line)
+
+        yield both
+    seconds = time.perf_counter() - began
+    told = f"{last['step']} steps in {seconds:.1f} s ({compiling:.1f} s of it compilation)"
+    errors().print(f"{model.config.core}: {told}", highlight=False)
+
+
+def _settings(
+    config: TrainConfig | None, settings: dict[str, Any], model: DynamicsModel, train: Episodes, begun: Path | None
+) -> TrainConfig:
+    """The settings as they are recorded; `begun` is the folder of a run that is resumed."""
     known = {f.name for f in fields(TrainConfig)}
     for name in settings:
         if name not in known:
             raise KoopaxError(f"fit has no setting {name!r}: it takes {', '.join(sorted(known))}.")
     # Resolved here, so that what is recorded is what ran.
-    return resolved(replace(config or TrainConfig(), **settings), core)
+    config = resolved(replace(config or TrainConfig(), **settings), model.config.core)
+    if train.has_rewards:
+        return config
+    # Rewards that nobody recorded are nothing to learn; a run that was begun goes on as it was begun.
+    weight = 0.0 if begun is None else read_config(begun)["train"].get("reward_weight", 0.0)
+    return replace(config, reward_weight=weight)
 
 
 def resolved(config: TrainConfig, core: str) -> TrainConfig:

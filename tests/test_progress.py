@@ -1,0 +1,55 @@
+"""What a training shows while it runs."""
+
+import io
+
+from rich.console import Console
+
+from koopax._progress import training_progress
+
+LINES = [
+    {"step": 0, "seconds": 0.0, "compile_seconds": 8.4, "seed": 0},
+    {"step": 50, "seconds": 1.5, "loss": 1.2345, "state": 0.12345, "reward": 0.23456, "seed": 0},
+    {"step": 200, "seconds": 6.0, "validation_state": 0.34567, "validation_reward": 0.45678, "seed": 0},
+    {"step": 1000, "seconds": 31.0, "loss": 1.1, "state": 0.098765, "reward": 0.087654, "seed": 0},
+]
+
+
+def rendered(lines, *, name="koopman", seeds=1, width=80):
+    """What stands in a terminal of that width after each line."""
+    shots = []
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, legacy_windows=False)
+    with training_progress(name, 2000, None, seeds=seeds, console=console) as watch:
+        bars = watch.__closure__
+        progress = next(cell.cell_contents for cell in bars if hasattr(cell.cell_contents, "get_renderable"))
+        for line in lines:
+            watch(line)
+            with console.capture() as shot:
+                console.print(progress.get_renderable())
+            shots.append(shot.get())
+    return shots
+
+
+def test_the_bar_stays_at_80_columns_when_validations_come():
+    shots = rendered(LINES)
+    assert "compiled in 8.4 s" in shots[0]
+    for shot in shots:
+        bar, *beneath = shot.rstrip("\n").split("\n")
+        assert bar.count("━") + bar.count("╸") + bar.count("╺") == 24, shot
+        assert all(len(line) <= 80 for line in (bar, *beneath))
+        assert len(beneath) <= 1
+    assert "1000 steps, 32.3/s" in shots[-1]
+    assert "state 0.09877  reward 0.08765  val state 0.3457  val reward 0.4568" in shots[-1]
+
+
+def test_data_without_rewards_shows_none():
+    without = [{name: value for name, value in line.items() if "reward" not in name} for line in LINES]
+    assert not any("reward" in shot for shot in rendered(without))
+
+
+def test_every_seed_has_a_bar():
+    lines = [line | {"seed": seed} for seed in (3, 4) for line in LINES]
+    shot = rendered(lines, seeds=2)[-1]
+    assert "koopman, seed 3" in shot
+    assert "koopman, seed 4" in shot
+    for line in shot.split("\n")[:2]:
+        assert line.count("━") + line.count("╸") + line.count("╺") == 24, shot
