@@ -322,18 +322,10 @@ def test_a_killed_run_resumes_to_the_same_parameters(data, tmp_path):
         seen.append(line["step"])
         _until(total)(line)
 
-    resumed = small_fit(
-        data[0],
-        steps=100000,
-        checkpoint_every=20,
-        log_every=10,
-        out=out,
-        resume=True,
-        watch=watch,
-        on_interrupt="return",
-    )
+    settings = {"steps": 100000, "log_every": 10, "on_interrupt": "return"}
+    resumed = small_fit(data[0], **settings, checkpoint_every=20, out=out, resume=True, watch=watch)
     assert seen[0] >= 20  # it went on from a checkpoint
-    straight = small_fit(data[0], steps=100000, log_every=10, watch=_until(total), on_interrupt="return")
+    straight = small_fit(data[0], **settings, watch=_until(total))
     assert resumed.step == straight.step
     assert without_time(resumed.metrics) == without_time(straight.metrics)
     assert all(np.array_equal(a, b) for a, b in zip(leaves(resumed), leaves(straight), strict=True))
