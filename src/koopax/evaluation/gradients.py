@@ -11,6 +11,7 @@ so that the gradient is zero however well the core remembers.
 
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,9 +49,22 @@ def gradient_profile(
     `key` draws v, evenly from the unit sphere. Of a latent what the core predicts is looked at, not the actions that a
     Koopman core may remember beside its modes.
     """
-    horizon, width = actions.shape[0], core.predicted_size
-    direction = jax.random.normal(key, (width,))
+    direction = jax.random.normal(key, (core.predicted_size,))
     direction = direction / jnp.linalg.norm(direction)
+    start, inputs = _pulled_back(core, latent, actions, direction)
+    at_loss = np.full(actions.shape[0], jnp.linalg.norm(direction))
+    return GradientProfile(at_loss=at_loss, start=np.asarray(start), inputs=np.asarray(inputs))
+
+
+@eqx.filter_jit
+def _pulled_back(
+    core: LatentDynamics,
+    latent: Float[Array, " latent"],
+    actions: Float[Array, "time action"],
+    direction: Float[Array, " predicted"],
+) -> tuple[Float[Array, " time"], Float[Array, "time time"]]:
+    """The norms of ∂⟨v, x_k⟩/∂x_0 and of ∂⟨v, x_k⟩/∂a_l for every k; compiled once for a kind of core."""
+    width = direction.shape[0]
 
     def predicted(start: Array, actions: Array) -> Array:
         return core.rollout(jnp.concatenate([start, latent[width:]]), actions)[:, :width]
@@ -62,6 +76,4 @@ def gradient_profile(
         return jnp.linalg.norm(of_start), jnp.linalg.norm(of_actions, axis=-1)
 
     # One pull-back at a time: a batch of T of them would hold T² latents.
-    start, inputs = jax.lax.map(jax.jit(of_step), jnp.arange(horizon))
-    at_loss = np.full(horizon, jnp.linalg.norm(direction))
-    return GradientProfile(at_loss=at_loss, start=np.asarray(start), inputs=np.asarray(inputs))
+    return jax.lax.map(of_step, jnp.arange(actions.shape[0]))
