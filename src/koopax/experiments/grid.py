@@ -3,7 +3,7 @@
 results/EXPERIMENT/BUDGET/cells/CELL.json   what a cell found, with its task, the conditions and provenance
 WORK/EXPERIMENT/BUDGET/CELL/                its run folder while it trains
 
-Cells of a group are compared at equal time and run together.
+Cells of a group are compared at equal time: they take turns in one process, see `koopax.training.turns`.
 """
 
 import json
@@ -22,6 +22,7 @@ from koopax.training.config import current_names
 from koopax.training.fitting import resolved
 from koopax.training.run import Run, write_json
 from koopax.training.tasks import Splits, TrainTask, run_task, splits
+from koopax.training.turns import run_tasks_in_turns
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ def run_grid(cells: Sequence[Cell], testing: Testing, place: Place) -> list[dict
     """Run what is not finished yet and return the result of every cell, in order; see `run_missing`."""
 
     def run(numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-        for number in numbers:
-            yield number, _alone(cells[number], testing, place)
+        together = _in_turns if len(numbers) > 1 else _alone
+        for position, document in together([cells[number] for number in numbers], testing, place):
+            yield numbers[position], document
 
     return run_missing([Job(cell.name, _made_of(cell), cell.group) for cell in cells], run, place)
 
@@ -155,7 +157,8 @@ def conditions(load_begin: float | None, *, slices: int = 1, turns_with: Sequenc
     return {"usable_cores": usable_cores(), **load, "slices": slices, "turns_with": list(turns_with)}
 
 
-def _alone(cell: Cell, testing: Testing, place: Place) -> dict[str, Any]:
+def _alone(cells: Sequence[Cell], testing: Testing, place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
+    (cell,) = cells
     folder, load = place.work / cell.name, load_average()
     episodes = splits(cell.task)
     resume = (folder / "config.json").is_file()
@@ -164,7 +167,26 @@ def _alone(cell: Cell, testing: Testing, place: Place) -> dict[str, Any]:
             outcome = run_task(cell.task, folder, episodes=episodes, resume=resume, watch=watch)
         except DivergedError as error:
             outcome = error
-    return _document(cell, outcome, conditions(load), testing, episodes)
+    yield 0, _document(cell, outcome, conditions(load), testing, episodes)
+
+
+def _in_turns(cells: Sequence[Cell], testing: Testing, place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
+    load, episodes = load_average(), splits(cells[0].task)
+    names, seconds = [cell.name for cell in cells], [cell.task.train.seconds for cell in cells]
+    total = None if None in seconds else sum(one for one in seconds if one is not None)
+    with place.watcher(f"{len(cells)} cells in turns", None, total) as watch:
+        turns = run_tasks_in_turns(
+            [cell.task for cell in cells], [place.work / name for name in names], episodes, watch=watch
+        )
+    interrupted = False
+    for number, (cell, turn) in enumerate(zip(cells, turns, strict=True)):
+        if isinstance(turn.outcome, Run) and turn.outcome.stopped == "interrupted":
+            interrupted = True
+            continue
+        around = conditions(load, slices=turn.slices, turns_with=[name for name in names if name != cell.name])
+        yield number, _document(cell, turn.outcome, around, testing, episodes)
+    if interrupted:
+        raise Interrupted
 
 
 def _document(

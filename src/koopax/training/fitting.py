@@ -62,7 +62,7 @@ def fit(
         **settings: single fields of `TrainConfig`, such as `horizon=100, steps=2000, batch_size=64, seed=0`.
     """
     folder = None if out is None else Path(out)
-    config = _settings(config, settings, model, train, folder if resume else None)
+    config = settings_for(config, settings, model, train, folder if resume else None)
     with _shown(model, [config], watch, progress) as watch:
         keeping = Keeping(resume, tuple(sinks), data, watch=watch)
         (outcome,) = _train([model], train, validation, [config], [folder], keeping, on_interrupt)
@@ -101,7 +101,7 @@ def fit_seeds(
         raise KoopaxError("fit_seeds needs one model or more, all of the same configuration: create them alike.")
     seed = settings.get("seed", (config or TrainConfig()).seed)
     begun = Path(out) / f"seed-{seed}" if resume and out is not None else None
-    config = _settings(config, settings, models[0], train, begun)
+    config = settings_for(config, settings, models[0], train, begun)
     configs = [replace(config, seed=config.seed + index) for index in range(len(models))]
     folders = [None if out is None else Path(out) / f"seed-{each.seed}" for each in configs]
     with _shown(models[0], configs, watch, progress) as watch:
@@ -125,7 +125,7 @@ def _train(
 ) -> list[Run | DivergedError]:
     """Train every model with its settings, in its folder, one after another on the same programs."""
     began = time.perf_counter()
-    _check(models[0], train, validation, configs[0], folders[0], keeping)
+    check_training(models[0], train, validation, configs[0], folders[0], keeping)
     if folders[0] is not None:
         keeping = replace(keeping, fingerprint=fingerprint(train))
     programs = Programs(train, validation, configs[0])
@@ -191,7 +191,7 @@ def _shown(
     errors().print(f"{model.config.core}: {told}", highlight=False)
 
 
-def _settings(
+def settings_for(
     config: TrainConfig | None, settings: dict[str, Any], model: DynamicsModel, train: Episodes, begun: Path | None
 ) -> TrainConfig:
     """The settings as they are recorded; `begun` is the folder of a run that is resumed."""
@@ -218,7 +218,7 @@ def resolved(config: TrainConfig, core: str) -> TrainConfig:
     return replace(config, **missing)
 
 
-def _check(
+def check_training(
     model: DynamicsModel,
     train: Episodes,
     validation: Episodes | None,
@@ -226,6 +226,7 @@ def _check(
     folder: Path | None,
     keeping: Keeping,
 ) -> None:
+    """Raise where a training can't be what it is asked to be."""
     sizes = (model.config.state_size, model.config.action_size)
     if sizes != (train.state_size, train.action_size):
         raise KoopaxError(

@@ -1,5 +1,6 @@
 """The training loop of one seed: compile once, step, and look up from time to time."""
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -93,10 +94,18 @@ class Loop:
 
     def run(self, stop: StopRequest) -> Run:
         """Train until an end is reached; a loss that is not finite raises `DivergedError`."""
+        self.prepare(stop)
+        self.advance(stop)
+        return self.finish(stop)
+
+    def prepare(self, stop: StopRequest) -> None:
+        """Compile, where there is something left to train."""
         if self._ending(stop) is None:
             seconds = self.programs.compile(self.state, self.key)
             self.record.compiled(self.step, seconds)
-            self._train(stop)
+
+    def finish(self, stop: StopRequest) -> Run:
+        """The run at the end that is reached, with a last line of metrics, validation and checkpoint."""
         self._check_finite()
         stopped = self._ending(stop) or "finished"
         if stopped != "interrupted":
@@ -107,9 +116,10 @@ class Loop:
         self._read_clock()
         return self.record.finish(self.state, stopped)
 
-    def _train(self, stop: StopRequest) -> None:
+    def advance(self, stop: StopRequest, *, until: float = math.inf) -> bool:
+        """Train until an end is reached or `until` seconds of training; whether an end is reached."""
         config = self.config
-        while self._ending(stop) is None:
+        while self._ending(stop) is None and self.record.seconds < until:
             count = self._block()
             began = time.perf_counter()
             self.state = self.programs.advance(self.state, self._progress(count), self.key)
@@ -123,6 +133,7 @@ class Loop:
                 self._check_finite()
                 self._read_clock()
                 self.record.save(self.state)
+        return self._ending(stop) is not None
 
     def _count(self, steps: int, seconds: float) -> None:
         """Steps that were taken and the time they took; what is written and validated is not training time."""

@@ -91,13 +91,13 @@ def run_task(
     episodes = episodes or splits(task)
     with _told_by_the_caller():
         return fit(
-            _model(task, task.train.seed, episodes.train, folder if resume else None),
+            initial_model(task, task.train.seed, episodes.train, folder if resume else None),
             episodes.train,
             validation=episodes.validation,
             out=folder,
             resume=resume,
             sinks=sinks,
-            data=_recorded(task),
+            data=recorded_task(task),
             watch=watch,
             progress=False,
             on_interrupt="return",
@@ -122,13 +122,13 @@ def run_task_seeds(
     begun = folder / f"seed-{first}" if resume else None
     with _told_by_the_caller():
         return fit_seeds(
-            [_model(task, first + index, episodes.train, begun) for index in range(count)],
+            [initial_model(task, first + index, episodes.train, begun) for index in range(count)],
             episodes.train,
             validation=episodes.validation,
             out=folder,
             resume=resume,
             sinks=sinks,
-            data=_recorded(task),
+            data=recorded_task(task),
             watch=watch,
             progress=False,
             on_interrupt="return",
@@ -144,7 +144,7 @@ def _told_by_the_caller() -> Iterator[None]:
         yield
 
 
-def _model(task: TrainTask, seed: int, train: Episodes, begun: Path | None) -> DynamicsModel:
+def initial_model(task: TrainTask, seed: int, train: Episodes, begun: Path | None) -> DynamicsModel:
     """The untrained model of a seed; for a run that was begun as it was then, whatever the preset has become since."""
     key = jax.random.key(seed)
     if begun is None:
@@ -152,7 +152,8 @@ def _model(task: TrainTask, seed: int, train: Episodes, begun: Path | None) -> D
     return DynamicsModel(config_from_json(read_config(begun)["model"]), Normaliser.fit(train), key=key)
 
 
-def _recorded(task: TrainTask) -> dict[str, Any]:
+def recorded_task(task: TrainTask) -> dict[str, Any]:
+    """What a run folder records of a task besides its settings."""
     return {name: value for name, value in asdict(task).items() if name != "train"}
 
 
