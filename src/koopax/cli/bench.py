@@ -218,3 +218,19 @@ def sac(
     with progress_bar("measuring") as watch:
         found = measure(environments=environments, rounds=rounds, watch=watch)
     _show(found, sac_table(found), json=json, out=out)
+
+
+@app.command
+def start(*, json: bool = False, out: Path | None = None) -> None:
+    """Time how long train, evaluate and plan take to get going, before and after their compiled programs are kept.
+
+    Args:
+        json: print one JSON document.
+        out: a JSON file to write, such as results/start.json.
+    """
+    from koopax.bench.start import measure
+    from koopax.cli.tables import start_table
+
+    with progress_bar("measuring") as watch:
+        found = measure(watch=watch)
+    _show(found, start_table(found), json=json, out=out)

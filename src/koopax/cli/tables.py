@@ -106,6 +106,15 @@ def recurrence_table(found: dict[str, Any]) -> Table:
     return shown
 
 
+def start_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench start` found: seconds by the clock, and of the processor, of a first and a second run."""
+    shown = Table("command", "first run (s)", "second run (s)", "processor, first", "processor, second")
+    for row in found["results"]:
+        cells = [row[run][kind] for kind in ("seconds", "processor_seconds") for run in ("first", "second")]
+        shown.add_row(row["command"], *(f"{seconds:.1f}" for seconds in cells))
+    return shown
+
+
 def rollout_table(found: dict[str, Any]) -> Table:
     """What `koopax bench rollout` found: milliseconds and their ratio to the MLP's, a line per core."""
     title = f"{found['results'][0]['samples']} action sequences from one state, latent size {found['latent_size']}"

@@ -16,7 +16,8 @@ def load(
 
     Args:
         source: a path, a Minari id (`mujoco/halfcheetah/expert-v0`; downloaded by Minari if it is not there), or one of
-            koopax's names (`koopax/halfcheetah/expert-v0`; collected on the spot if it is not there).
+            koopax's names (`koopax/halfcheetah/expert-v0`; collected on the spot if it is not there). Minari and
+            MuJoCo come with `pip install 'koopax[mujoco]'`.
         check: raise on NaN and infinite values.
         memory_map: keep the rows on disk; by default if the source is larger than a quarter of the memory.
         options: of the format: columns of a table (see `koopax.data.sources.table.read`); for koopax's own names

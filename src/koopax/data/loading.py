@@ -54,7 +54,8 @@ def load(
     """Episodes from a Minari id or folder, a D4RL `.hdf5`, an `.npz`, a `.csv` or `.parquet` table, or our own folders.
 
     Args:
-        source: a path, or a Minari id (`mujoco/halfcheetah/expert-v0`; downloaded by Minari if it is not there).
+        source: a path, or a Minari id (`mujoco/halfcheetah/expert-v0`; downloaded by Minari if it is not there, for
+            which `pip install 'koopax[mujoco]'`).
         check: raise on NaN and infinite values.
         memory_map: keep the rows on disk; by default if the source is larger than a quarter of the memory.
         options: of the format: columns of a table (see `koopax.data.sources.table.read`).

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-import jax
-
 from koopax._atomic import new_file
+from koopax._compilations import keep_compilations
 from koopax.experiments.experiment import Place, Watcher
 from koopax.experiments.registry import experiment
 
@@ -29,16 +28,10 @@ def reproduce(
     size = chosen.budget(budget)
     place = Place(results / name / budget, work / name / budget, report, watcher, only)
     place.results.mkdir(parents=True, exist_ok=True)
-    keep_compilations(work)
+    keep_compilations()
     found = chosen.run(size, place)
     command = f"koopax reproduce {name} --budget {budget}"
     chosen.summarise(found).write(place.results, command=command, budget=asdict(size))
     with new_file(place.results / "figure.png", overwrite=True) as temporary:
         chosen.figure(found).savefig(temporary, dpi=150, format="png")
     return place.results
-
-
-def keep_compilations(work: Path) -> None:
-    """Cells of the same shape compile once, also across a stop and a resume."""
-    jax.config.update("jax_compilation_cache_dir", str((work / "compilations").absolute()))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
