@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from koopax._types import Array, Float, Int
+from koopax.agents.networks import moving_average
 from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.losses import actor_loss, critic_loss, temperature_loss
 from koopax.agents.sac.networks import Actor, Critics, Statistics, make_critics
@@ -61,7 +62,7 @@ def make_state(config: SACConfig, state_size: int, action_size: int) -> TrainSta
     learner = Learner(
         actor=actor,
         critics=critics,
-        statistics=(critics[0].initial_statistics(), critics[1].initial_statistics()),
+        statistics=tuple(critic.initial_statistics() for critic in critics),
         targets=None if config.critic_norm == "batch" else jax.tree.map(jnp.copy, critics),
         log_temperature=log_temperature,
         actor_optimiser=optimiser.init(eqx.filter(actor, eqx.is_array)),
@@ -133,7 +134,7 @@ def update_critics(learner: Learner, batch: Transitions, config: SACConfig, *, k
     critics = eqx.apply_updates(learner.critics, changes)
     targets = learner.targets
     if targets is not None:
-        targets = jax.tree.map(lambda new, old: old + config.target_rate * (new - old), critics, targets)
+        targets = moving_average(targets, critics, config.target_rate)
     learner = learner._replace(
         critics=critics,
         statistics=statistics,

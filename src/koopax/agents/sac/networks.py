@@ -10,27 +10,17 @@ import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.agents.networks import (
+    BatchNorm,
+    Dense,
+    Ensemble,
+    LayerNorm,
+    NormStatistics,
+    dense_layers,
+    make_ensemble,
+    uniform,
+)
 from koopax.collection.policies import LOG_STD_RANGE
-
-BATCH_STATISTICS_DECAY = 0.99
-NORM_EPSILON = 1e-5
-
-
-class Dense(eqx.Module):
-    """x W + b, with weights and bias uniform in ±1/√inputs."""
-
-    weight: Float[Array, "inputs outputs"]
-    bias: Float[Array, " outputs"]
-
-    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray):
-        weight_key, bias_key = jax.random.split(key)
-        bound = 1 / math.sqrt(inputs)
-        self.weight = jax.random.uniform(weight_key, (inputs, outputs), minval=-bound, maxval=bound)
-        self.bias = jax.random.uniform(bias_key, (outputs,), minval=-bound, maxval=bound)
-
-    def __call__(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch outputs"]:
-        """The affine map."""
-        return x @ self.weight + self.bias
 
 
 class Actor(eqx.Module):
@@ -40,10 +30,9 @@ class Actor(eqx.Module):
     head: Dense
 
     def __init__(self, state_size: int, action_size: int, hidden_sizes: tuple[int, ...], *, key: PRNGKeyArray):
-        *keys, head_key = jax.random.split(key, len(hidden_sizes) + 1)
-        widths = (state_size, *hidden_sizes)
-        self.layers = tuple(Dense(i, o, key=k) for i, o, k in zip(widths, widths[1:], keys, strict=False))
-        self.head = Dense(widths[-1], 2 * action_size, key=head_key)
+        sizes = (state_size, *hidden_sizes, 2 * action_size)
+        *layers, self.head = dense_layers(sizes, [uniform] * (len(sizes) - 1), key=key)
+        self.layers = tuple(layers)
 
     def __call__(
         self, x: Float[Array, "batch state"]
@@ -71,48 +60,6 @@ def sample_action(
     return jnp.tanh(u), jnp.sum(log_density - log_jacobian, axis=-1)
 
 
-class NormStatistics(eqx.Module):
-    """Running mean and variance of one batch-normalised layer."""
-
-    mean: Float[Array, " width"]
-    variance: Float[Array, " width"]
-
-
-class Norm(eqx.Module):
-    """Scale and offset of a normalised layer; what they are applied to depends on the kind."""
-
-    scale: Float[Array, " width"]
-    offset: Float[Array, " width"]
-
-    def __init__(self, width: int):
-        self.scale = jnp.ones(width)
-        self.offset = jnp.zeros(width)
-
-    def layer(self, x: Float[Array, "batch width"]) -> Float[Array, "batch width"]:
-        """Every example by its own mean and variance."""
-        mean = jnp.mean(x, axis=-1, keepdims=True)
-        centred = x - mean
-        variance = jnp.mean(centred**2, axis=-1, keepdims=True)
-        return centred * jax.lax.rsqrt(variance + NORM_EPSILON) * self.scale + self.offset
-
-    def batch(
-        self, x: Float[Array, "batch width"], statistics: NormStatistics, training: bool
-    ) -> tuple[Float[Array, "batch width"], NormStatistics]:
-        """Every unit by its mean and variance in the batch (training) or by the running ones."""
-        if not training:
-            inverse = jax.lax.rsqrt(statistics.variance + NORM_EPSILON) * self.scale
-            return (x - statistics.mean) * inverse + self.offset, statistics
-        mean = jnp.mean(x, axis=0)
-        centred = x - mean
-        variance = jnp.mean(centred**2, axis=0)
-        new = jax.tree.map(
-            lambda old, now: BATCH_STATISTICS_DECAY * old + (1 - BATCH_STATISTICS_DECAY) * jax.lax.stop_gradient(now),
-            statistics,
-            NormStatistics(mean, variance),
-        )
-        return centred * (jax.lax.rsqrt(variance + NORM_EPSILON) * self.scale) + self.offset, new
-
-
 class Critic(eqx.Module):
     """One Q(s, a); two of them make a critic pair.
 
@@ -122,23 +69,23 @@ class Critic(eqx.Module):
 
     layers: tuple[Dense, ...]
     head: Dense
-    norms: tuple[Norm, ...]
+    norms: tuple[LayerNorm | BatchNorm, ...]
     norm: str = eqx.field(static=True)
 
     def __init__(self, inputs: int, hidden_sizes: tuple[int, ...], *, norm: str, key: PRNGKeyArray):
-        *keys, head_key = jax.random.split(key, len(hidden_sizes) + 1)
-        widths = (inputs, *hidden_sizes)
-        self.layers = tuple(Dense(i, o, key=k) for i, o, k in zip(widths, widths[1:], keys, strict=False))
-        self.head = Dense(widths[-1], 1, key=head_key)
-        normed = {"none": (), "layer": widths[1:], "batch": widths}[norm]
-        self.norms = tuple(Norm(width) for width in normed)
+        sizes = (inputs, *hidden_sizes, 1)
+        *layers, self.head = dense_layers(sizes, [uniform] * (len(sizes) - 1), key=key)
+        self.layers = tuple(layers)
+        self.norms = {
+            "none": (),
+            "layer": tuple(LayerNorm(width) for width in hidden_sizes),
+            "batch": tuple(BatchNorm(width) for width in (inputs, *hidden_sizes)),
+        }[norm]
         self.norm = norm
 
     def initial_statistics(self) -> tuple[NormStatistics, ...]:
         """Zero mean and unit variance for every batch-normalised layer; empty for the other kinds."""
-        if self.norm != "batch":
-            return ()
-        return tuple(NormStatistics(jnp.zeros_like(n.offset), jnp.ones_like(n.scale)) for n in self.norms)
+        return tuple(norm.initial_statistics() for norm in self.norms if isinstance(norm, BatchNorm))
 
     def __call__(
         self, x: Float[Array, "batch inputs"], statistics: tuple[NormStatistics, ...], training: bool
@@ -148,29 +95,26 @@ class Critic(eqx.Module):
             return self._batch_normalised(x, statistics, training)
         for i, layer in enumerate(self.layers):
             x = layer(x)
-            x = jax.nn.relu(self.norms[i].layer(x) if self.norms else x)
+            x = jax.nn.relu(self.norms[i](x) if self.norms else x)  # type: ignore[call-arg]  (layer norms)
         return self.head(x)[:, 0], statistics
 
     def _batch_normalised(self, x, statistics, training):
-        x, first = self.norms[0].batch(x, statistics[0], training)
+        x, first = self.norms[0](x, statistics[0], training)  # type: ignore[call-arg]  (batch norms)
         new = [first]
         for layer, norm, old in zip(self.layers, self.norms[1:], statistics[1:], strict=True):
-            x, updated = norm.batch(jax.nn.relu(layer(x)), old, training)
+            x, updated = norm(jax.nn.relu(layer(x)), old, training)  # type: ignore[call-arg]
             new.append(updated)
         return self.head(x)[:, 0], tuple(new)
 
 
-Critics = tuple[Critic, Critic]
-Statistics = tuple[tuple[NormStatistics, ...], tuple[NormStatistics, ...]]
+Critics = Ensemble[Critic]
+Statistics = tuple[tuple[NormStatistics, ...], ...]
 
 
 def make_critics(state_size: int, action_size: int, hidden_sizes: tuple[int, ...], *, norm: str, key) -> Critics:
     """Two independent critics."""
-    first, second = jax.random.split(key)
-    inputs = state_size + action_size
-    return (
-        Critic(inputs, hidden_sizes, norm=norm, key=first),
-        Critic(inputs, hidden_sizes, norm=norm, key=second),
+    return make_ensemble(
+        lambda key: Critic(state_size + action_size, hidden_sizes, norm=norm, key=key), list(jax.random.split(key))
     )
 
 
@@ -182,6 +126,5 @@ def evaluate_critics(
     training: bool,
 ) -> tuple[Float[Array, "2 batch"], Statistics]:
     """Both critics' values, and the batch statistics after the pass."""
-    x = jnp.concatenate([observations, actions], axis=-1)
-    (q1, s1), (q2, s2) = (c(x, s, training) for c, s in zip(critics, statistics, strict=True))
-    return jnp.stack([q1, q2]), (s1, s2)
+    values, after = zip(*critics(observations, actions, statistics, training=training), strict=True)
+    return jnp.stack(values), after

@@ -11,6 +11,7 @@ import optax
 from jaxtyping import PyTree
 
 from koopax._types import Array, Float, Int, PRNGKeyArray
+from koopax.agents.networks import moving_average
 from koopax.agents.tdmpc.config import LOSS_TERMS, TDMPCConfig
 from koopax.agents.tdmpc.losses import Windows, model_loss, policy_loss
 from koopax.agents.tdmpc.networks import Network, Targets, WorldModel, make_policy
@@ -103,9 +104,7 @@ def update(
     changes, policy_optimiser = optimiser.update(policy_gradients, learner.policy_optimiser)
     updates = learner.updates + 1
     rate = jnp.where(updates % config.target_every == 0, config.target_rate, 0.0)
-    targets = jax.tree.map(
-        lambda old, new: old + rate * (new - old), learner.targets, Targets(model.encoder, model.critics)
-    )
+    targets = moving_average(learner.targets, Targets(model.encoder, model.critics), rate)
     policy = eqx.apply_updates(learner.policy, changes)
     new = Learner(model, policy, targets, model_optimiser, policy_optimiser, updates)
     metrics = {f"{name}_loss": found.terms[name] for name in LOSS_TERMS} | {

@@ -11,70 +11,36 @@ import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.agents.networks import Dense, Ensemble, LayerNorm, dense_layers, make_ensemble, orthogonal, zero
 from koopax.agents.tdmpc.config import TDMPCConfig
 from koopax.models.latent import LatentDynamics, make_core
 
-NORM_EPSILON = 1e-5
 NOISE_LIMIT = 0.3
-
-
-class Dense(eqx.Module):
-    """x W + b, with orthogonal W, or zero, and b = 0."""
-
-    weight: Float[Array, "inputs outputs"]
-    bias: Float[Array, " outputs"]
-
-    def __init__(self, inputs: int, outputs: int, *, zero: bool = False, key: PRNGKeyArray):
-        shape = (inputs, outputs)
-        self.weight = jnp.zeros(shape) if zero else jax.nn.initializers.orthogonal()(key, shape)
-        self.bias = jnp.zeros(outputs)
-
-    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        """The affine map."""
-        return x @ self.weight + self.bias
-
-
-class NormTanh(eqx.Module):
-    """tanh of every example scaled by its own mean and variance, then by what is learned."""
-
-    scale: Float[Array, " width"]
-    offset: Float[Array, " width"]
-
-    def __call__(self, x: Float[Array, "*batch width"]) -> Float[Array, "*batch width"]:
-        """LayerNorm and tanh."""
-        centred = x - jnp.mean(x, axis=-1, keepdims=True)
-        variance = jnp.mean(centred**2, axis=-1, keepdims=True)
-        return jnp.tanh(centred * jax.lax.rsqrt(variance + NORM_EPSILON) * self.scale + self.offset)
 
 
 class Network(eqx.Module):
     """Linear layers with ELU between them; with `normalised`, LayerNorm and tanh follow the first one instead."""
 
     layers: tuple[Dense, ...]
-    norm: NormTanh | None
+    norm: LayerNorm | None
 
     def __init__(
         self, sizes: tuple[int, ...], *, normalised: bool = False, zero_output: bool = False, key: PRNGKeyArray
     ):
         """`sizes` are the widths from input to output; with `zero_output` the network starts as the zero function."""
-        last = len(sizes) - 2
-        self.layers = tuple(
-            Dense(inputs, outputs, zero=zero_output and i == last, key=layer_key)
-            for i, (inputs, outputs, layer_key) in enumerate(
-                zip(sizes[:-1], sizes[1:], jax.random.split(key, last + 1), strict=True)
-            )
-        )
-        self.norm = NormTanh(jnp.ones(sizes[1]), jnp.zeros(sizes[1])) if normalised else None
+        initialisers = [orthogonal] * (len(sizes) - 2) + [zero if zero_output else orthogonal]
+        self.layers = dense_layers(sizes, initialisers, key=key)
+        self.norm = LayerNorm(sizes[1]) if normalised else None
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         """The network's output."""
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x)
-            x = self.norm(x) if i == 0 and self.norm is not None else jax.nn.elu(x)
+            x = jnp.tanh(self.norm(x)) if i == 0 and self.norm is not None else jax.nn.elu(x)
         return self.layers[-1](x)
 
 
-Critics = tuple[Network, Network]
+Critics = Ensemble[Network]
 
 
 class WorldModel(eqx.Module):
@@ -93,8 +59,9 @@ class WorldModel(eqx.Module):
         read = self.core.predicted_size + action_size
         self.reward = Network((read, *config.reward_hidden, 1), zero_output=True, key=reward_key)
         sizes = (read, *config.hidden, 1)
-        first, second = (Network(sizes, normalised=True, zero_output=True, key=k) for k in critic_keys)
-        self.critics = (first, second)
+        self.critics = make_ensemble(
+            lambda key: Network(sizes, normalised=True, zero_output=True, key=key), critic_keys
+        )
 
     def unroll(
         self, start: Float[Array, "batch latent"], actions: Float[Array, "time batch action"]
@@ -140,5 +107,4 @@ def evaluate_critics(
     critics: Critics, features: Float[Array, "*batch feature"], actions: Float[Array, "*batch action"]
 ) -> Float[Array, "2 *batch"]:
     """Both values."""
-    joined = jnp.concatenate([features, actions], axis=-1)
-    return jnp.stack([critic(joined)[..., 0] for critic in critics])
+    return jnp.stack([value[..., 0] for value in critics(features, actions)])
