@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from koopax._errors import KoopaxError
-from koopax.agents.sac import SACConfig, train
-from koopax.agents.sac.experts import export_experts
+from koopax.agents import SACConfig, export_experts, train_sac
 from koopax.collection.policies import load_policy
 from koopax.envs import episode_returns
 
@@ -29,7 +28,7 @@ CONFIG = SACConfig(
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    train(CONFIG, folder / "run")
+    train_sac(CONFIG, folder / "run")
     record = export_experts(
         folder / "run", "pendulum", weights=folder / "weights", results=folder / "results", episodes=3, rungs=4
     )
@@ -39,7 +38,7 @@ def exported(tmp_path_factory):
 def test_record_is_what_was_written(exported):
     folder, record = exported
     assert json.loads((folder / "results" / "pendulum.json").read_text()) == json.loads(json.dumps(record))
-    assert [line["steps"] for line in record["curve"]] == list(range(120, 961, 120))
+    assert [line["environment_steps"] for line in record["curve"]] == list(range(120, 961, 120))
     assert {"config", "seed", "command", "versions", "machine", "commit"} <= record.keys()
 
 
@@ -70,5 +69,5 @@ def test_command_trains_the_same_run_again(exported):
 
 
 def test_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(KoopaxError, match="not a training run"):
+    with pytest.raises(KoopaxError, match="no run folder"):
         export_experts(tmp_path, "nothing")

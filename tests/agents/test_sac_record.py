@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from test_sac_train import TINY
 
-from koopax.agents.sac import record_training
+from koopax.agents import record_training
 from koopax.agents.sac.record import split_episodes
 from koopax.agents.sac.replay import Transitions
 from koopax.envs import make

@@ -2,7 +2,6 @@
 
 import dataclasses
 import errno
-import json
 import os
 import signal
 
@@ -13,10 +12,12 @@ import numpy as np
 import pytest
 
 from koopax._errors import KoopaxError
-from koopax.agents.sac import SACConfig, read_config, read_curve, train
+from koopax.agents import SACConfig
+from koopax.agents import train_sac as train
+from koopax.agents.run import read_config
 from koopax.agents.sac.agent import make_state, remember_and_learn
-from koopax.agents.sac.checkpoint import load_checkpoint
 from koopax.agents.sac.networks import sample_action
+from koopax.agents.sac.train import read_state
 from koopax.collection.policies import load_policy
 from koopax.envs import LockStep
 
@@ -44,9 +45,8 @@ NORMS = {
 }
 
 
-def leaves_of(out, config):
-    like = jax.eval_shape(lambda: make_state(config, 3, 1))
-    return jax.tree.leaves(load_checkpoint(out, like)[0])
+def steps_of(result):
+    return [line["environment_steps"] for line in result.metrics]
 
 
 @pytest.mark.parametrize("norm", ["batch", *(pytest.param(n, marks=pytest.mark.slow) for n in NORMS if n != "batch")])
@@ -56,20 +56,11 @@ def test_resume_equals_uninterrupted(tmp_path, norm):
     # 504 steps end in the middle of an episode and after the replay of 600 has not wrapped; 960 wraps it.
     train(dataclasses.replace(config, steps=504), tmp_path / "parts")
     parts = train(config, tmp_path / "parts", resume=True)
-    assert whole.steps == parts.steps == 960
-    timeless = [[{k: v for k, v in line.items() if k != "seconds"} for line in run.curve] for run in (whole, parts)]
+    assert whole.environment_steps == parts.environment_steps == 960
+    timeless = [[{k: v for k, v in line.items() if k != "seconds"} for line in run.metrics] for run in (whole, parts)]
     assert timeless[0] == timeless[1]
     assert len(timeless[0]) == 4
-    for a, b in zip(leaves_of(tmp_path / "whole", config), leaves_of(tmp_path / "parts", config), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_curve_drops_what_the_checkpoint_does_not_know(tmp_path):
-    train(dataclasses.replace(TINY, steps=504), tmp_path)
-    with open(tmp_path / "curve.jsonl", "a") as file:
-        file.write(json.dumps({"steps": 720, "return_mean": 1.0}) + "\n")
-    train(TINY, tmp_path, resume=True)
-    assert [line["steps"] for line in read_curve(tmp_path)] == [240, 480, 720, 960]
+    jax.tree.map(np.testing.assert_array_equal, read_state(tmp_path / "whole"), read_state(tmp_path / "parts"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -85,12 +76,12 @@ def test_interruption_saves_and_resumes(tmp_path, monkeypatch, capsys, number):
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(LockStep, "step", interrupt)
     stopped = train(TINY, tmp_path)
-    assert stopped.steps == 408  # 203 lock-steps of two environments, to the end of the dispatch
+    assert stopped.environment_steps == 408  # 203 lock-steps of two environments, to the end of the dispatch
     assert stopped.interrupted
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     monkeypatch.undo()
     resumed = train(TINY, tmp_path, resume=True)
-    assert [line["steps"] for line in resumed.curve] == [240, 480, 720, 960]
+    assert steps_of(resumed) == [240, 480, 720, 960]
 
 
 def test_divergence_is_an_error(tmp_path, monkeypatch):
@@ -103,7 +94,7 @@ def test_divergence_is_an_error(tmp_path, monkeypatch):
 def test_full_disk_keeps_the_previous_checkpoint(tmp_path, monkeypatch):
     config = dataclasses.replace(TINY, steps=24)
     train(config, tmp_path)
-    before = (tmp_path / "checkpoint.npz").read_bytes()
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()}
 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -111,16 +102,7 @@ def test_full_disk_keeps_the_previous_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(KoopaxError, match="No space left"):
         train(dataclasses.replace(config, steps=48), tmp_path, resume=True)
-    assert (tmp_path / "checkpoint.npz").read_bytes() == before
-    assert not list(tmp_path.glob(".checkpoint*"))
-
-
-def test_refuses_a_folder_with_a_run_and_a_resume_without_one(tmp_path):
-    with pytest.raises(KoopaxError, match="no checkpoint"):
-        train(TINY, tmp_path / "none", resume=True)
-    train(dataclasses.replace(TINY, steps=24), tmp_path / "run")
-    with pytest.raises(KoopaxError, match="already holds a run"):
-        train(TINY, tmp_path / "run")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == kept
 
 
 def test_resume_refuses_another_config(tmp_path):
@@ -129,26 +111,17 @@ def test_resume_refuses_another_config(tmp_path):
     with pytest.raises(KoopaxError, match=r"discount is 0\.9 but .* was trained with 0\.99"):
         train(dataclasses.replace(config, discount=0.9), tmp_path, resume=True)
     changed = dataclasses.replace(config, steps=48, evaluate_every=24, snapshot_every=24)
-    assert [line["steps"] for line in train(changed, tmp_path, resume=True).curve] == [48]
-    assert read_config(tmp_path) == changed
-
-
-def test_damaged_checkpoint_is_one_sentence(tmp_path):
-    train(dataclasses.replace(TINY, steps=24), tmp_path)
-    file = tmp_path / "checkpoint.npz"
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    with pytest.raises(KoopaxError, match="can't be read"):
-        train(TINY, tmp_path, resume=True)
+    assert steps_of(train(changed, tmp_path, resume=True)) == [48]
+    assert read_config(tmp_path, SACConfig) == changed
 
 
 def test_time_limits_continue_and_terminations_do_not(tmp_path):
     """Pendulum only has a time limit; Hopper falls over under random actions."""
     config = dataclasses.replace(TINY, steps=240, random_steps=960, num_envs=1, policy_delay=1)
-    for env, state_size, action_size, ends in [("Pendulum-v1", 3, 1, False), ("Hopper-v5", 11, 3, True)]:
+    for env, ends in [("Pendulum-v1", False), ("Hopper-v5", True)]:
         config = dataclasses.replace(config, env=env)
         train(config, tmp_path / env)
-        like = jax.eval_shape(lambda c=config, s=state_size, a=action_size: make_state(c, s, a))
-        storage = load_checkpoint(tmp_path / env, like)[0].replay.storage
+        storage = read_state(tmp_path / env).replay.storage
         continues = np.asarray(storage.continues)[:240]
         assert (continues == 0).any() == ends
         # The observation that was acted on next is this one's successor, except where an episode ended.
@@ -159,8 +132,7 @@ def test_time_limits_continue_and_terminations_do_not(tmp_path):
 
 def test_exported_policy_acts_like_the_jax_actor(tmp_path):
     train(dataclasses.replace(TINY, steps=504), tmp_path)
-    like = jax.eval_shape(lambda: make_state(TINY, 3, 1))
-    state, _, _ = load_checkpoint(tmp_path, like)
+    state = read_state(tmp_path)
     observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     mean, log_std = state.learner.actor(state.observation_statistics.normalise(jnp.asarray(observations)))
     policy = load_policy(tmp_path / "snapshots" / "step-000000480.npz")
@@ -221,4 +193,4 @@ def test_learns_pendulum(tmp_path, norm):
         evaluate_episodes=10,
     )
     assert gymnasium.spec("Pendulum-v1").max_episode_steps == 200
-    assert train(config, tmp_path).curve[-1]["return_mean"] > -300
+    assert train(config, tmp_path).metrics[-1]["evaluation_return"] > -300

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from koopax.agents.tdmpc import TDMPCConfig
+from koopax.agents import TDMPCConfig
 from koopax.agents.tdmpc.agent import learn, make_learner, update
 from koopax.agents.tdmpc.losses import Windows, model_loss, policy_loss
 from koopax.agents.tdmpc.networks import act

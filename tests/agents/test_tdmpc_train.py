@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from koopax._errors import KoopaxError
-from koopax.agents.tdmpc import TDMPCConfig, arm, read_config, train
-from koopax.agents.tdmpc.agent import decide, learn, make_learner
-from koopax.agents.tdmpc.checkpoint import load_checkpoint, read_header
-from koopax.agents.tdmpc.replay import Replay
+from koopax.agents import TDMPCConfig
+from koopax.agents import tdmpc_arm as arm
+from koopax.agents import train_tdmpc as train
+from koopax.agents.run import load_checkpoint, read_config
+from koopax.agents.tdmpc.agent import decide, learn
 from koopax.agents.tdmpc.tasks import Task, published_action_repeat
+from koopax.agents.tdmpc.train import restore_state
 from koopax.training.metrics import read_json_lines
 
 SIZES = {
@@ -40,12 +42,9 @@ SIZES = {
 TINY = TDMPCConfig(task="Pendulum-v1", seed=3, steps=800, seed_decisions=250, evaluate_every=400, schedule=600, **SIZES)
 
 
-def restored(out, state_size=3, action_size=1):
-    config = read_config(out)
-    like = jax.eval_shape(lambda: make_learner(config, state_size, action_size))
-    replay = Replay(200_000, state_size, action_size, alpha=0.6, beta=0.4)
-    learner, header = load_checkpoint(out, like, replay)
-    return jax.tree.leaves(learner), replay.save(), header
+def restored(out):
+    learner, replay = restore_state(read_config(out, TDMPCConfig), load_checkpoint(out))
+    return jax.tree.leaves(learner), replay.save()
 
 
 def timeless(lines):
@@ -64,12 +63,12 @@ def whole(tmp_path_factory):
 def test_a_run_compiles_once_and_logs_both_axes(whole):
     result, compilations = whole
     assert compilations == (1, 1)
-    assert [line["decisions"] for line in result.lines] == [200, 400, 600, 800]
-    assert [line["env_steps"] for line in result.lines] == [200, 400, 600, 800]
-    assert [line["updates"] for line in result.lines] == [0, 40, 60, 80]
-    assert [line["plan_length"] for line in result.lines] == [1, 1, 2, 3]
-    assert ["evaluation_return" in line for line in result.lines] == [False, True, False, True]
-    assert np.isfinite(result.lines[-1]["model_loss"])
+    assert [line["decisions"] for line in result.metrics] == [200, 400, 600, 800]
+    assert [line["environment_steps"] for line in result.metrics] == [200, 400, 600, 800]
+    assert [line["updates"] for line in result.metrics] == [0, 40, 60, 80]
+    assert [line["plan_length"] for line in result.metrics] == [1, 1, 2, 3]
+    assert ["evaluation_return" in line for line in result.metrics] == [False, True, False, True]
+    assert np.isfinite(result.metrics[-1]["model_loss"])
 
 
 def test_resume_equals_uninterrupted(whole, tmp_path):
@@ -77,12 +76,12 @@ def test_resume_equals_uninterrupted(whole, tmp_path):
     train(dataclasses.replace(TINY, steps=400), tmp_path)
     # A line that the checkpoint does not know of, as a crash between the two would leave it.
     with open(tmp_path / "metrics.jsonl", "a") as file:
-        file.write(json.dumps({"decisions": 600, "env_steps": 600, "return": 1.0}) + "\n")
+        file.write(json.dumps({"decisions": 600, "environment_steps": 600, "return": 1.0}) + "\n")
     parts = train(TINY, tmp_path, resume=True)
-    assert timeless(parts.lines) == timeless(result.lines)
-    for a, b in zip(restored(result.out)[0], restored(tmp_path)[0], strict=True):
+    assert timeless(parts.metrics) == timeless(result.metrics)
+    for a, b in zip(restored(result.folder)[0], restored(tmp_path)[0], strict=True):
         np.testing.assert_array_equal(a, b)
-    for name, array in restored(result.out)[1].items():
+    for name, array in restored(result.folder)[1].items():
         np.testing.assert_array_equal(array, restored(tmp_path)[1][name])
 
 
@@ -100,19 +99,19 @@ def test_an_interrupted_episode_is_played_again(whole, tmp_path, monkeypatch):
     stopped = train(TINY, tmp_path)
     monkeypatch.undo()
     assert stopped.interrupted
-    assert read_header(tmp_path)["progress"]["decisions"] == 400
+    assert load_checkpoint(tmp_path).header["progress"]["decisions"] == 400
     again = train(TINY, tmp_path, resume=True)
     assert not again.interrupted
-    assert timeless(again.lines) == timeless(result.lines)
+    assert timeless(again.metrics) == timeless(result.metrics)
 
 
 def test_resuming_with_other_settings_is_refused(whole, tmp_path):
     result, _ = whole
     with pytest.raises(KoopaxError, match="batch_size is 9"):
-        train(dataclasses.replace(TINY, batch_size=9), result.out, resume=True)
+        train(dataclasses.replace(TINY, batch_size=9), result.folder, resume=True)
     with pytest.raises(KoopaxError, match="already holds a run"):
-        train(TINY, result.out)
-    with pytest.raises(KoopaxError, match="no checkpoint"):
+        train(TINY, result.folder)
+    with pytest.raises(KoopaxError, match="there is no run"):
         train(TINY, tmp_path, resume=True)
 
 
@@ -129,11 +128,11 @@ def test_killed_at_a_random_moment_the_command_line_loses_at_most_an_episode(tmp
     process.send_signal(signal.SIGKILL)
     process.wait()
     seen = len(read_json_lines(out / "metrics.jsonl"))
-    progress = read_header(out)["progress"]
-    assert progress["episodes"] >= seen >= 2
-    config = dataclasses.replace(read_config(out), steps=200 * (progress["episodes"] + 1))
+    episodes = load_checkpoint(out).header["counters"]["episodes"]
+    assert episodes >= seen >= 2
+    config = dataclasses.replace(read_config(out, TDMPCConfig), steps=200 * (episodes + 1))
     resumed = train(dataclasses.replace(config, steps=min(config.steps, 800)), out, resume=True)
-    assert [line["decisions"] for line in resumed.lines[:4]] == [200, 400, 600, 800][: len(resumed.lines)]
+    assert [line["decisions"] for line in resumed.metrics[:4]] == [200, 400, 600, 800][: len(resumed.metrics)]
 
 
 @pytest.mark.slow
@@ -143,14 +142,14 @@ def test_true_terminations_are_stored_and_time_limits_are_not(tmp_path):
         task="Hopper-v5", steps=150, seed_decisions=120, evaluate_every=10_000, **{**SIZES, "horizon": 30}
     )
     result = train(config, tmp_path)
-    _, replay, _ = restored(tmp_path, 11, 3)
+    _, replay = restored(tmp_path)
     ends = np.flatnonzero(replay["ahead"] == 1)
-    lines = [line["terminated"] for line in result.lines]
+    lines = [line["terminated"] for line in result.metrics]
     assert any(lines)
     np.testing.assert_array_equal(replay["continues"][ends], 1 - np.array(lines, float))
     others = np.setdiff1d(np.flatnonzero(replay["ahead"] > 1), ends)
     assert np.all(replay["continues"][others] == 1)
-    assert np.isfinite(result.lines[-1]["model_loss"])
+    assert np.isfinite(result.metrics[-1]["model_loss"])
 
 
 @pytest.mark.parametrize("dynamics", ["koopman"])
@@ -158,11 +157,11 @@ def test_a_real_dmc_task_end_to_end(tmp_path, dynamics):
     """Decisions are a quarter of the environment steps, actions stay in ±1, and time limits bootstrap."""
     config = arm(dynamics, task="cheetah-run", steps=2_000, seed_decisions=250, **{**SIZES, "horizon": 4})
     result = train(config, tmp_path)
-    assert [(line["decisions"], line["env_steps"]) for line in result.lines] == [(250, 1000), (500, 2000)]
-    _, replay, _ = restored(tmp_path, 17, 6)
+    assert [(line["decisions"], line["environment_steps"]) for line in result.metrics] == [(250, 1000), (500, 2000)]
+    _, replay = restored(tmp_path)
     assert np.abs(replay["actions"]).max() <= 1
     assert np.all(replay["continues"][replay["ahead"] > 0] == 1)
-    assert len(result.lines[-1]["evaluation_returns"]) == 1
+    assert len(result.metrics[-1]["evaluation_returns"]) == 1
 
 
 def test_action_repeats_are_the_published_ones():

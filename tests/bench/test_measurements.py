@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from koopax import Episodes, KoopaxError
-from koopax.agents.sac import SACConfig
+from koopax.agents import SACConfig
 from koopax.bench import data as bench_data
 from koopax.bench import gains as bench_gains
 from koopax.bench import sac as bench_sac

@@ -44,9 +44,10 @@ def test_aggregates_by_hand(agents):
 
 def test_runs_are_compared_where_all_have_come(tmp_path):
     sac_run(tmp_path / "long", level=3234)
-    lines = [{"steps": 2000, "return_mean": 100.0}]
-    document = json.loads((tmp_path / "long" / "config.json").read_text()) | {"seed": 1}
-    write_agent(tmp_path / "short", document, lines, "curve.jsonl")
+    lines = [{"environment_steps": 2000, "evaluation_return": 100.0}]
+    document = json.loads((tmp_path / "long" / "config.json").read_text())
+    document["agent"]["seed"] = 1
+    write_agent(tmp_path / "short", document, lines)
     scores = gather(read_runs([tmp_path]).agents)
     assert scores.steps == (2000,)
     np.testing.assert_allclose(scores.matrices["sac"], [[0.4], [100 / 3234]])

@@ -4,11 +4,12 @@ import json
 import shutil
 
 import pytest
-from run_samples import sac_run, tdmpc_run, write_agent
+from run_samples import agent_document, old_sac_run, old_tdmpc_run, sac_run, tdmpc_run, write_agent
 
 from koopax._errors import KoopaxError
+from koopax.agents import TDMPCConfig
 from koopax.report.groups import by_data, by_task
-from koopax.report.runs import read_runs
+from koopax.report.runs import ModelRun, read_run, read_runs
 
 
 def test_seeds_form_a_group_and_data_another(folders):
@@ -48,8 +49,40 @@ def test_agents_of_both_kinds(tmp_path):
     (group,) = found["cheetah-run"]
     assert [run.seed for run in group.runs] == [0, 1]
     # Only evaluations count, not the episodes that explored, and environment steps, not decisions.
-    assert [line["steps"] for line in group.runs[0].curve] == [2000, 4000, 6000]
-    assert all(line["return"] > 0 for line in group.runs[0].curve)
+    assert [point.steps for point in group.runs[0].curve] == [2000, 4000, 6000]
+    assert all(point.value > 0 for point in group.runs[0].curve)
+
+
+def test_agents_of_before_stand_beside_those_of_now(tmp_path):
+    makers = (sac_run, old_sac_run, tdmpc_run, old_tdmpc_run)
+    runs = read_runs([make(tmp_path / make.__name__) for make in makers])
+    assert not runs.problems
+    for groups in by_task(runs.agents).values():
+        (group,) = groups  # the old run differs from the new one by its seed only
+        new, old = group.runs
+        assert (new.seed, old.seed, new.kind, new.task) == (0, 1, old.kind, old.task)
+        assert [point.steps for point in new.curve] == [point.steps for point in old.curve]
+        assert all(point.value > 0 and point.seconds for point in old.curve)
+
+
+def test_one_reader_for_every_kind(folders, tmp_path):
+    assert isinstance(read_run(folders["mlp"]), ModelRun)
+    assert read_run(sac_run(tmp_path / "a")).kind == "sac"
+    assert read_run(tdmpc_run(tmp_path / "b")).kind == "tdmpc"
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"format": 1, "kind": "dqn", "task": "x", "agent": {}}, "kind 'dqn'"),
+        ({"format": 9, "kind": "sac", "task": "x", "agent": {}}, "format 9"),
+        ({"something": "else"}, "names no kind"),
+    ],
+)
+def test_an_agent_that_can_not_be_read_is_refused_in_a_sentence(document, expected, tmp_path):
+    with pytest.raises(KoopaxError, match=expected) as caught:
+        read_run(write_agent(tmp_path / "run", document, [{"environment_steps": 1, "evaluation_return": 2.0}]))
+    assert "\n" not in str(caught.value)
 
 
 BROKEN = {
@@ -87,6 +120,6 @@ def test_an_unfinished_run_keeps_its_curves(folders):
 
 
 def test_an_agent_that_was_not_evaluated_yet(folders, tmp_path):
-    write_agent(tmp_path / "new", {"agent": "tdmpc", "config": {}}, [{"env_steps": 3}])
+    write_agent(tmp_path / "new", agent_document(TDMPCConfig()), [{"environment_steps": 3}])
     runs = read_runs([tmp_path / "new", folders["sac"]])
     assert "without evaluations yet" in runs.problems[0].message

@@ -76,7 +76,7 @@ class _Dispatches:
 
     def __init__(self, config: SACConfig):
         self.config = config
-        self.envs = LockStep(config.env, config.num_envs, seed=config.seed)
+        self.envs = LockStep(config.env, config.num_envs, seed=config.seed, unit_actions=True)
         self.steps = 0
         self.parts = np.zeros(2)  # seconds of stepping and of learning
         self.state = make_state(config, self.envs.observations.shape[1], len(self.envs.low))

@@ -2,12 +2,15 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from koopax._errors import KoopaxError
 from koopax.cli.output import errors, results, training_progress
+
+if TYPE_CHECKING:
+    from koopax.agents.run import TrainResult
 
 app = tyro.extras.SubcommandApp()
 train = tyro.extras.SubcommandApp()
@@ -27,25 +30,24 @@ def sac(
 
     Args:
         task: a Gymnasium id, a dm_control id or a DMC task such as cheetah-run; HalfCheetah-v5 if none is given.
-        out: folder for the curve, checkpoints and policy snapshots.
+        out: folder for metrics, checkpoints and policy snapshots.
         steps: environment steps; a million if not given.
         seed: of everything random; 0 if none is given.
         resume: continue the run in `out` with its own settings; only steps may change.
     """
-    from koopax.agents.sac import SACConfig, read_config
-    from koopax.agents.sac import train as train_sac
+    from koopax.agents import SACConfig, train_sac
+    from koopax.agents.run import read_config
 
     fixed = {"env": task, "seed": seed}
     if resume:
-        recorded = read_config(out)
+        recorded = read_config(out, SACConfig)
         _refuse_changes(_given(fixed), recorded, out)
     else:
         recorded = SACConfig(env=task or "HalfCheetah-v5", seed=seed or 0)
-    result = train_sac(dataclasses.replace(recorded, **_given({"steps": steps})), out, resume=resume)
-    if result.interrupted:
-        errors().print(f"stopped at {result.steps} steps; go on with --out {out} --resume", style="yellow")
-        raise SystemExit(130)
-    results().print(f"{out}: finished", highlight=False, soft_wrap=True)
+    config = dataclasses.replace(recorded, **_given({"steps": steps}))
+    with training_progress(f"{config.env} sac", config.steps, None) as watch:
+        result = train_sac(config, out, resume=resume, watch=watch)
+    _tell(result)
 
 
 @train.command
@@ -74,7 +76,7 @@ def tdmpc(
     Args:
         task: a DMC task, a dm_control id or a Gymnasium id; cheetah-run if none is given.
         dynamics: latent core: koopman, which is the default, mlp (as in TD-MPC), gru, transformer or dssm.
-        out: folder for the curve and the checkpoint.
+        out: folder for metrics and checkpoints.
         steps: environment steps; a decision takes several of them on DMC tasks.
         seed: of everything random; 0 if none is given.
         horizon: decisions that a plan looks ahead: 20 for koopman, 5 for the others.
@@ -90,8 +92,8 @@ def tdmpc(
         published: TD-MPC's published sizes instead of those for one CPU core.
         resume: continue the run in `out` with its own settings; only steps and evaluations may change.
     """
-    from koopax.agents.tdmpc import arm, read_config
-    from koopax.agents.tdmpc import train as train_tdmpc
+    from koopax.agents import TDMPCConfig, tdmpc_arm, train_tdmpc
+    from koopax.agents.run import read_config
 
     changeable = {"steps": steps, "evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes}
     fixed = {
@@ -107,19 +109,25 @@ def tdmpc(
         "action_repeat": action_repeat,
     }
     if resume:
-        recorded = read_config(out)
+        recorded = read_config(out, TDMPCConfig)
         _refuse_changes(_given(fixed | {"dynamics": dynamics}), recorded, out)
         if published:
             raise KoopaxError("--resume keeps a run's sizes: leave out --published.")
     else:
-        recorded = arm(dynamics or "koopman", published=published, **_given(fixed))
+        recorded = tdmpc_arm(dynamics or "koopman", published=published, **_given(fixed))
     config = dataclasses.replace(recorded, **_given(changeable))
     with training_progress(f"{config.task} {config.dynamics}", config.steps, None) as watch:
         result = train_tdmpc(config, out, resume=resume, watch=watch)
+    _tell(result)
+
+
+def _tell(result: "TrainResult") -> None:
+    """Say how a training ended; exit code 130 if it was interrupted."""
     if result.interrupted:
-        errors().print(f"stopped at {result.env_steps} steps; go on with --out {out} --resume", style="yellow")
+        steps, out = result.environment_steps, result.folder
+        errors().print(f"stopped at {steps} steps; go on with --out {out} --resume", style="yellow", soft_wrap=True)
         raise SystemExit(130)
-    results().print(f"{out}: finished", highlight=False, soft_wrap=True)
+    results().print(f"{result.folder}: finished", highlight=False, soft_wrap=True)
 
 
 def _refuse_changes(asked: dict[str, Any], recorded: Any, out: Path) -> None:
@@ -144,6 +152,6 @@ def export_experts(run: tyro.conf.Positional[Path], name: tyro.conf.Positional[s
         run: the folder of a SAC run with snapshots.
         name: what the policies are called, such as hopper.
     """
-    from koopax.agents.sac.experts import export_experts as export
+    from koopax.agents import export_experts as export
 
-    export(run, name)
+    export(run, name, watch=lambda message: errors().print(message, highlight=False))

@@ -12,8 +12,9 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax.collection.policies import Policy
-from koopax.collection.rollouts import EnvironmentInfo, Rollout, Stage, group_size
+from koopax.collection.rollouts import EnvironmentInfo, Stage, group_size
 from koopax.collection.workers import InProcess, Workers
+from koopax.data.episode import Episode
 from koopax.data.episodes import Episodes
 from koopax.data.loading import resolve_destination, save
 
@@ -91,13 +92,13 @@ class _Plan:
     def __init__(self, stage: Stage, limit: int) -> None:
         self.steps = stage.steps
         self.given = 0
-        self.received: dict[int, list[Rollout]] = {}
+        self.received: dict[int, list[Episode]] = {}
         self._total = 0
         self._first_missing = 0
         self._total_before = 0
         self._full_group = group_size(stage.steps, limit) * min(limit, stage.steps)
 
-    def receive(self, group: int, rollouts: list[Rollout]) -> None:
+    def receive(self, group: int, rollouts: list[Episode]) -> None:
         self.received[group] = rollouts
         self._total += _count(rollouts)
         while self._first_missing in self.received:
@@ -115,7 +116,7 @@ class _Plan:
         guess = self._total // len(self.received) if self.received else self._full_group
         return self._total + (self.given - len(self.received)) * max(1, guess)
 
-    def rollouts(self) -> list[Rollout]:
+    def rollouts(self) -> list[Episode]:
         """The episodes in order, cut to the number of steps."""
         kept, left = [], self.steps
         for group in sorted(self.received):
@@ -127,7 +128,7 @@ class _Plan:
         return kept
 
 
-def _count(rollouts: list[Rollout]) -> int:
+def _count(rollouts: list[Episode]) -> int:
     return sum(len(rollout.rewards) for rollout in rollouts)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from koopax._errors import KoopaxError
 from koopax.collection.naming import ComponentNames, component_names
 from koopax.collection.policies import Policy, resolve_policy
+from koopax.data.episode import Episode
 
 DEFAULT_LIMIT = 1000
 """Longest episode in an environment that has no time limit of its own."""
@@ -46,21 +47,6 @@ class EnvironmentInfo(NamedTuple):
     names: ComponentNames
 
 
-class Rollout(NamedTuple):
-    """One episode of T steps: observations [T + 1, S], actions [T, A], rewards [T]."""
-
-    observations: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
-    terminated: bool
-
-    def cut(self, steps: int) -> "Rollout":
-        """The first steps of the episode, truncated there."""
-        if steps >= len(self.rewards):
-            return self
-        return Rollout(self.observations[: steps + 1], self.actions[:steps], self.rewards[:steps], False)
-
-
 class Collector:
     """Environments of one id, and the policies of all stages."""
 
@@ -88,7 +74,7 @@ class Collector:
     def _resolve(self, name: str) -> Policy:
         return resolve_policy(name, self.info.low, self.info.high)
 
-    def run(self, stage: int, group: int, stop: Callable[[], bool], report: Callable[[int], None]) -> list[Rollout]:
+    def run(self, stage: int, group: int, stop: Callable[[], bool], report: Callable[[int], None]) -> list[Episode]:
         """The episodes of a group; `stop` ends them early, `report` is told of every few steps taken."""
         size = group_size(self.stages[stage].steps, self.info.limit)
         while len(self._envs) < size:
@@ -152,10 +138,13 @@ class _Buffers:
         self.terminated[i] = terminated
         self.running[i] = not (terminated or truncated)
 
-    def rollouts(self) -> list[Rollout]:
+    def rollouts(self) -> list[Episode]:
         return [
-            Rollout(
-                self.observations[i, : n + 1].copy(), self.actions[i, :n].copy(), self.rewards[i, :n].copy(), bool(end)
+            Episode(
+                self.observations[i, : n + 1].copy(),
+                self.actions[i, :n].copy(),
+                self.rewards[i, :n].copy(),
+                terminated=bool(end),
             )
             for i, (n, end) in enumerate(zip(self.lengths, self.terminated, strict=True))
         ]

@@ -14,9 +14,17 @@ class Episode(NamedTuple):
     """Actions [T, action]."""
     rewards: np.ndarray
     """Rewards [T]; zero where the data has none."""
-    durations: np.ndarray | None
+    durations: np.ndarray | None = None
     """Length of each step in nominal steps [T], or None where all are 1."""
-    terminated: bool
+    terminated: bool = False
     """Whether the last state is terminal; otherwise the episode was cut by a time limit."""
-    source: str
+    source: str = "data"
     """Name of the episode's source."""
+
+    def cut(self, steps: int) -> "Episode":
+        """The first steps of the episode, truncated there."""
+        if steps >= len(self.rewards):
+            return self
+        durations = None if self.durations is None else self.durations[:steps]
+        arrays = self.observations[: steps + 1], self.actions[:steps], self.rewards[:steps]
+        return Episode(*arrays, durations, terminated=False, source=self.source)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from koopax.envs.make import make
+from koopax.envs.make import action_bounds, make
 
 
 class Steps(NamedTuple):
@@ -24,17 +24,17 @@ class LockStep:
     any deterministic environment, and restored by taking the same actions again.
     """
 
-    def __init__(self, name: str, count: int, *, seed: int):
-        self.envs = [make(name) for _ in range(count)]
+    def __init__(self, name: str, count: int, *, seed: int, unit_actions: bool = False):
+        """Environments as `make` makes them."""
+        self.envs = [make(name, unit_actions=unit_actions) for _ in range(count)]
         self.seed = seed
-        self.low = np.asarray(self.envs[0].action_space.low, np.float32)  # type: ignore[attr-defined]
-        self.high = np.asarray(self.envs[0].action_space.high, np.float32)  # type: ignore[attr-defined]
+        self.low, self.high = action_bounds(self.envs[0])
         self.episodes = [0] * count
         self.history: list[list[np.ndarray]] = [[] for _ in range(count)]
         self.observations = np.stack([self._reset(i) for i in range(count)])
 
     def step(self, actions: np.ndarray) -> Steps:
-        """Take one action [A] in every environment; actions are in the environment's own bounds."""
+        """Take one action [A] in every environment; actions are between `low` and `high`."""
         before = self.observations.copy()
         rows = [env.step(action) for env, action in zip(self.envs, actions, strict=True)]
         after = np.stack([row[0] for row in rows])

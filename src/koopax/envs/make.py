@@ -15,13 +15,16 @@ from koopax._imports import import_here
 INSTALL = "pip install 'koopax[mujoco]'"
 
 
-def make(name: str, *, seed: int | None = None, trusted: bool = True, **options: Any) -> Any:
+def make(
+    name: str, *, seed: int | None = None, trusted: bool = True, unit_actions: bool = False, **options: Any
+) -> Any:
     """A `gymnasium.Env` with flat float32 observations [S] and float32 actions [A] in the env's own bounds.
 
     The name is any Gymnasium id (`HalfCheetah-v5`), a dm_control id (`dm_control/cheetah-run-v0`), the short name of
     a dm_control task (`cheetah-run`), or `module:Id` for an id that a module on the path or in the working directory
     registers. A name that was not typed by the user but read from data is not `trusted`: it may not import a module.
-    With a seed, the first `reset()` uses it.
+    With a seed, the first `reset()` uses it. With `unit_actions`, actions are in [−1, 1]ᴬ, which is what agents see,
+    and `env.action(a)` gives those in the environment's own bounds.
     Options go to `gymnasium.make`; `render_mode="rgb_array"` is what pixels and videos need.
     """
     gymnasium = _gymnasium(name)
@@ -45,7 +48,16 @@ def make(name: str, *, seed: int | None = None, trusted: bool = True, **options:
     env = FlatObservations(env)
     if seed is not None:
         env.seed_first_reset(seed)
-    return env
+    return _with_unit_actions(name, env) if unit_actions else env
+
+
+def _with_unit_actions(name: str, env: Any) -> Any:
+    from gymnasium.wrappers import RescaleAction
+
+    if not all(np.isfinite(bound).all() for bound in action_bounds(env)):
+        env.close()
+        raise KoopaxError(f"the actions of {name!r} have no bounds: choose an environment with some.")
+    return RescaleAction(env, np.float32(-1), np.float32(1))
 
 
 @cache

@@ -8,12 +8,14 @@ from typing import Any
 
 from koopax._errors import DivergedError
 from koopax._provenance import provenance
-from koopax.agents.tdmpc import TDMPCConfig, train
-from koopax.agents.tdmpc.checkpoint import CHECKPOINT
+from koopax.agents import TDMPCConfig, train_tdmpc
+from koopax.agents.run import holds_run
 from koopax.experiments.experiment import Place, Watcher
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
 
-CURVE = ("decisions", "env_steps", "updates", "seconds", "return", "evaluation_return", "evaluation_returns")
+KEPT = ("decisions", "updates", "seconds", "return", "evaluation_return", "evaluation_returns")
+CURVE = {"environment_steps": "env_steps"} | dict(zip(KEPT, KEPT, strict=True))
+"""Metrics that a result keeps, and what they are called there."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,15 +50,14 @@ def run_cell(cell: AgentCell, folder: Path, watcher: Watcher) -> dict[str, Any]:
     """Train one cell, or go on with it. A loss that becomes non-finite is a result: a return of zero."""
     document = {"cell": cell.name, "labels": cell.labels, "made_of": made_of(cell)}
     begin = load_average()
-    resume = (folder / CHECKPOINT).is_file()
     try:
         with watcher(cell.name, cell.config.steps, None) as watch:
-            run = train(cell.config, folder, resume=resume, watch=watch)
+            run = train_tdmpc(cell.config, folder, resume=holds_run(folder), watch=watch)
     except DivergedError as error:
         return {**document, "diverged": str(error), "return": 0.0, "curve": [], **provenance()}
     if run.interrupted:
         raise Interrupted
-    curve = [{name: line[name] for name in CURVE if name in line} for line in run.lines]
+    curve = [{kept: line[name] for name, kept in CURVE.items() if name in line} for line in run.metrics]
     return {
         **document,
         "diverged": None,

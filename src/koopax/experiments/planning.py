@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from koopax._plots import BLUE, INK, ORANGE, SKY, VERMILION, tidy
-from koopax.agents.tdmpc import arm
+from koopax.agents import tdmpc_arm
 from koopax.evaluation.aggregate import aggregate, performance_profile
 from koopax.experiments.agent_grid import AgentCell, run_agents
 from koopax.experiments.experiment import Experiment
@@ -89,7 +89,7 @@ def cells(size: PlanningBudget) -> list[AgentCell]:
 def _cell(task: str, label: str, seed: int, size: PlanningBudget) -> AgentCell:
     dynamics, horizon = ARMS[label]
     settings = {**size.changes, "steps": size.steps, "task": task, "seed": seed, "horizon": horizon}
-    config = arm(dynamics, published=size.published, **settings)
+    config = tdmpc_arm(dynamics, published=size.published, **settings)
     labels = {"task": task, "arm": label, "seed": seed}
     return AgentCell(f"{task}-{label.replace(' ', '-')}-seed{seed}", labels, config)
 

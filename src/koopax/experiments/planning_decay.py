@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from koopax.agents.tdmpc import arm
+from koopax.agents import tdmpc_arm
 from koopax.experiments.agent_grid import AgentCell, run_agents
 from koopax.experiments.experiment import Experiment
 from koopax.experiments.planning import ARMS, TINY, curves
@@ -44,7 +44,7 @@ def cells(budget: DecayBudget) -> list[AgentCell]:
 def _cell(decay: float, budget: DecayBudget) -> AgentCell:
     dynamics, horizon = ARMS[ARM]
     settings = {**budget.changes, "steps": budget.steps, "decay": decay}
-    config = arm(dynamics, published=budget.published, task=TASK, seed=0, horizon=horizon, **settings)
+    config = tdmpc_arm(dynamics, published=budget.published, task=TASK, seed=0, horizon=horizon, **settings)
     label = f"rho={decay}"
     return AgentCell(f"{TASK}-{label}-seed0", {"task": TASK, "arm": label, "seed": 0}, config)
 

@@ -5,23 +5,23 @@ from typing import Any
 
 import numpy as np
 
+from koopax.agents.recorded import RecordedRun
 from koopax.report.groups import Group, by_task
 from koopax.report.intervals import interval
 from koopax.report.numbers import band, numbers, thinned
-from koopax.report.runs import AgentRun
 
 POINTS = 300
 
 
-def describe(runs: Sequence[AgentRun]) -> list[dict[str, Any]]:
+def describe(runs: Sequence[RecordedRun]) -> list[dict[str, Any]]:
     """One document per task: the groups' curves."""
     return [{"task": task, "groups": [_returns(group) for group in groups]} for task, groups in by_task(runs).items()]
 
 
-def _returns(group: Group[AgentRun]) -> dict[str, Any]:
+def _returns(group: Group[RecordedRun]) -> dict[str, Any]:
     """Every seed's curve, and their mean on the steps that all have reached."""
     curves = [
-        (np.array([line["steps"] for line in run.curve], float), np.array([line["return"] for line in run.curve]))
+        (np.array([point.steps for point in run.curve], float), np.array([point.value for point in run.curve]))
         for run in group.runs
     ]
     steps = np.unique(np.concatenate([steps for steps, _ in curves]))

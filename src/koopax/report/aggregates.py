@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax.agents.recorded import RecordedRun
 from koopax.evaluation.aggregate import STATISTICS, aggregate, performance_profile
 from koopax.report.groups import by_settings, flat
 from koopax.report.numbers import numbers
-from koopax.report.runs import AgentRun
 
 DMC_BEST = 1000.0
 """The highest return of every dm_control task."""
@@ -37,7 +37,7 @@ class Scores:
     """What was left out, and where a score's scale is the best run there is."""
 
 
-def gather(runs: Sequence[AgentRun], *, at: float | None = None) -> Scores:
+def gather(runs: Sequence[RecordedRun], *, at: float | None = None) -> Scores:
     """Scores of agents at `at` environment steps, or as far as all runs of a task have come."""
     if not runs:
         raise KoopaxError("there are no runs of agents to aggregate: name folders that `koopax agent train` wrote.")
@@ -47,9 +47,7 @@ def gather(runs: Sequence[AgentRun], *, at: float | None = None) -> Scores:
     if not shared:
         raise KoopaxError("no task was tried by all agents: aggregate runs on the same tasks.")
     of_task = {task: [run for run in runs if run.task == task] for task in shared}
-    steps = tuple(
-        float(at) if at is not None else min(run.curve[-1]["steps"] for run in of_task[task]) for task in shared
-    )
+    steps = tuple(float(min(run.curve[-1].steps for run in of_task[task]) if at is None else at) for task in shared)
     scales, notes = zip(*(_scale(task, of_task[task]) for task in shared), strict=True)
     if shared != tasks:
         notes += (f"Left out, as not all agents tried them: {', '.join(t for t in tasks if t not in shared)}.",)
@@ -91,12 +89,12 @@ def describe(scores: Scores, *, seed: int = 0, repetitions: int = 2000) -> dict[
     }
 
 
-def _settings(run: AgentRun) -> dict[str, Any]:
+def _settings(run: RecordedRun) -> dict[str, Any]:
     """What makes an agent of a run: everything but the task."""
     return {name: value for name, value in flat(run.settings).items() if name.split(".")[-1] not in ("task", "env")}
 
 
-def _scale(task: str, runs: Sequence[AgentRun]) -> tuple[float, str]:
+def _scale(task: str, runs: Sequence[RecordedRun]) -> tuple[float, str]:
     """The return of a score of 1, and a note where it had to be made up."""
     name = task.removeprefix("dm_control/")
     if task.startswith("dm_control/") or re.fullmatch(r"[a-z0-9_]+-[a-z0-9_]+", name):
@@ -104,7 +102,7 @@ def _scale(task: str, runs: Sequence[AgentRun]) -> tuple[float, str]:
     known = EXPERTS.get(re.sub(r"-v\d+$", "", name).lower())
     if known is not None:
         return known, ""
-    best = max(max(line["return"] for line in run.curve) for run in runs)
+    best = max(max(point.value for point in run.curve) for run in runs)
     if not best > 0:
         raise KoopaxError(
             f"no run on {task!r} has a positive return, so its scores have no scale: leave that task out."
@@ -112,7 +110,7 @@ def _scale(task: str, runs: Sequence[AgentRun]) -> tuple[float, str]:
     return best, f"On {task}, 1 is the best return of these runs, as the task has no reference."
 
 
-def _return(run: AgentRun, steps: float) -> float:
+def _return(run: RecordedRun, steps: float) -> float:
     """The last evaluation up to so many steps, or the first one."""
-    reached = [line for line in run.curve if line["steps"] <= steps] or run.curve[:1]
-    return reached[-1]["return"]
+    reached = [point for point in run.curve if point.steps <= steps] or run.curve[:1]
+    return reached[-1].value

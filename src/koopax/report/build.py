@@ -8,12 +8,13 @@ from typing import Any
 from koopax import _provenance
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError
+from koopax.agents.recorded import RecordedRun
 from koopax.report import agents, aggregates, models
 from koopax.report.groups import by_data, flat
 from koopax.report.models import Effort
 from koopax.report.page import page
 from koopax.report.reading import reading
-from koopax.report.runs import ORIGIN, AgentRun, ModelRun, Problem, Runs, read_runs
+from koopax.report.runs import ORIGIN, ModelRun, Problem, Runs, read_runs
 from koopax.report.video import SERIES
 
 
@@ -71,7 +72,7 @@ def _aggregates(runs: Runs, watch: Callable[[str], None]) -> dict[str, Any] | No
         return None
 
 
-def _settings(run: ModelRun | AgentRun) -> dict[str, Any]:
+def _settings(run: ModelRun | RecordedRun) -> dict[str, Any]:
     """A run's settings and where its numbers come from."""
     commit = {} if run.document.get("commit") is None else {"commit": run.document["commit"][:12]}
     return {

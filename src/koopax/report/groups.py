@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from koopax.report.runs import AgentRun, ModelRun
+from koopax.agents.recorded import RecordedRun
+from koopax.report.runs import ModelRun
 from koopax.training.config import current_names
 from koopax.training.tasks import TrainTask
 
-R = TypeVar("R", ModelRun, AgentRun)
+R = TypeVar("R", ModelRun, RecordedRun)
 
 IRRELEVANT = {"seed", "log_every", "validate_every", "checkpoint_every", "checkpoint_seconds", "snapshot_every"}
 """Settings that don't make another model of a run."""
@@ -58,9 +59,9 @@ def by_data(runs: Sequence[ModelRun]) -> list[DataGroup]:
     ]
 
 
-def by_task(runs: Sequence[AgentRun]) -> dict[str, list[Group[AgentRun]]]:
+def by_task(runs: Sequence[RecordedRun]) -> dict[str, list[Group[RecordedRun]]]:
     """Agent runs grouped by their task, then by everything but the seed."""
-    kept: dict[str, list[AgentRun]] = {}
+    kept: dict[str, list[RecordedRun]] = {}
     for run in runs:
         kept.setdefault(run.task, []).append(run)
     return {task: by_settings(of_task, [flat(run.settings) for run in of_task]) for task, of_task in kept.items()}

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -110,12 +111,10 @@ def open_sinks(names: tuple[str, ...], folder: Path, *, from_step: int, lines: l
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; a last line that was cut off by a crash is left out."""
+    """The lines of a metrics file; damaged ones, such as a last one that was cut off by a crash, are left out."""
     lines = []
     if path.is_file():
-        for text in path.read_text().splitlines():
-            try:
+        for text in path.read_text(errors="replace").split("\n"):
+            with suppress(json.JSONDecodeError):
                 lines.append(json.loads(text))
-            except json.JSONDecodeError:
-                break
-    return lines
+    return [line for line in lines if isinstance(line, dict)]

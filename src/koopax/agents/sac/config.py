@@ -1,15 +1,26 @@
 """What a SAC training run needs to know, in one frozen record."""
 
 import dataclasses
+from typing import ClassVar
 
 from koopax._errors import KoopaxError, unknown_name
+from koopax.agents.config import AgentConfig
 
 CRITIC_NORMS = ("none", "layer", "batch")
 
 
 @dataclasses.dataclass(frozen=True)
-class SACConfig:
-    """Settings of `koopax.agents.sac.train`; the defaults trained the shipped experts."""
+class SACConfig(AgentConfig):
+    """Settings of `koopax.agents.train_sac`; the defaults trained the shipped experts."""
+
+    kind: ClassVar[str] = "sac"
+    changeable: ClassVar[tuple[str, ...]] = (
+        "steps",
+        "evaluate_every",
+        "evaluate_episodes",
+        "snapshot_every",
+        "checkpoint_seconds",
+    )
 
     env: str = "HalfCheetah-v5"
     """Environment name, as `koopax.envs.make` takes it."""
@@ -69,6 +80,11 @@ class SACConfig:
                 f"num_envs × lock_steps × updates_per_step is {self.steps_per_dispatch * self.updates_per_step:g}; "
                 f"it must be a positive multiple of policy_delay ({self.policy_delay})."
             )
+
+    @property
+    def environment(self) -> str:
+        """`env`."""
+        return self.env
 
     @property
     def steps_per_dispatch(self) -> int:

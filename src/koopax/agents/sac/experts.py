@@ -7,8 +7,7 @@ carries where it came from.
 import dataclasses
 import datetime
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +15,9 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax._provenance import commit, machine, versions
+from koopax.agents.recorded import Evaluation, RecordedRun, read_agent
 from koopax.agents.sac.config import SACConfig
-from koopax.agents.sac.train import CONFIG, SNAPSHOTS, read_curve
+from koopax.agents.sac.train import SNAPSHOTS
 from koopax.collection.policies import WEIGHTS, GaussianPolicy, load_policy
 from koopax.envs import episode_returns
 
@@ -47,6 +47,7 @@ def export_experts(
     episodes: int = 20,
     rungs: int = 10,
     seed: int = 10_000,
+    watch: Callable[[str], None] = lambda message: None,
 ) -> dict[str, Any]:
     """Write `weights/NAME-{expert,medium,ladder-1…rungs}.npz` and `results/NAME.json`, and return the latter.
 
@@ -54,18 +55,21 @@ def export_experts(
     on `episodes` whole episodes with sampled actions, as datasets are collected. The expert has the highest mean
     return among the best points of the curve; the medium policy lies between a third and a half of it; the ladder
     goes up to the expert in steps of return that are as even as the snapshots allow. For the expert and the
-    medium policy the returns with mean actions are recorded too.
+    medium policy the returns with mean actions are recorded too. `watch` is told of each measurement.
     """
     run = Path(run)
-    curve = _curve_with_snapshots(run)
-    config = json.loads((run / CONFIG).read_text())
-    measure = _Measurer(run, config["env"], episodes, seed)
+    recorded = read_agent(run)
+    if recorded.kind != "sac":
+        raise KoopaxError(f"{str(run)!r} is a run of {recorded.kind}: give the folder of a SAC run.")
+    curve = _with_snapshots(recorded)
+    config = recorded.settings
+    measure = _Measurer(run, config["env"], episodes, seed, watch)
 
-    best = sorted(curve, key=lambda line: line["return_mean"])[-4:]
-    expert = max((measure(line["steps"]) for line in best), key=lambda measured: measured.mean)
+    best = sorted(curve, key=lambda point: point.value)[-4:]
+    expert = max((measure(point.steps) for point in best), key=lambda measured: measured.mean)
     start = measure(measure.snapshots[0])
     points = [(start.steps, start.mean)]
-    points += [(line["steps"], line["return_mean"]) for line in curve if line["steps"] < expert.steps]
+    points += [(point.steps, point.value) for point in curve if point.steps < expert.steps]
     points.append((expert.steps, expert.mean))
     middle = sum(MEDIUM_RANGE) / 2 * expert.mean
     targets = [float(target) for target in np.linspace(start.mean, expert.mean, rungs)[1:-1]]
@@ -94,7 +98,7 @@ def export_experts(
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "policies": summaries,
-        "curve": read_curve(run),
+        "curve": recorded.metrics,
     }
     results.mkdir(parents=True, exist_ok=True)
     (results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
@@ -104,8 +108,8 @@ def export_experts(
 class _Measurer:
     """Measures snapshots of one run, each once."""
 
-    def __init__(self, run: Path, env: str, episodes: int, seed: int):
-        self.run, self.env, self.episodes, self.seed = run, env, episodes, seed
+    def __init__(self, run: Path, env: str, episodes: int, seed: int, watch: Callable[[str], None]):
+        self.run, self.env, self.episodes, self.seed, self.watch = run, env, episodes, seed, watch
         self.snapshots = sorted(int(path.stem.removeprefix("step-")) for path in (run / SNAPSHOTS).glob("step-*.npz"))
         self.known: dict[int, Measured] = {}
 
@@ -114,9 +118,7 @@ class _Measurer:
             policy = load_policy(_snapshot(self.run, steps))
             returns = episode_returns(self.env, policy, self.episodes, seed=self.seed)
             self.known[steps] = Measured(steps, policy, returns)
-            print(
-                f"{self.env} at {steps} steps: {returns.mean():.0f} ± {returns.std():.0f}", file=sys.stderr, flush=True
-            )
+            self.watch(f"{self.env} at {steps} steps: {returns.mean():.0f} ± {returns.std():.0f}")
         return self.known[steps]
 
     def summary(self, measured: Measured, *, deterministic: bool) -> dict[str, float]:
@@ -156,12 +158,10 @@ def _assign(targets: Sequence[float], start: Measured, expert: Measured, pool: S
     return sorted(chosen.values(), key=lambda rung: rung.mean)
 
 
-def _curve_with_snapshots(run: Path) -> list[dict[str, Any]]:
-    if not (run / CONFIG).exists():
-        raise KoopaxError(f"{str(run)!r} is not a training run; give the folder that `train` wrote.")
-    curve = [line for line in read_curve(run) if _snapshot(run, int(line["steps"])).exists()]
+def _with_snapshots(run: RecordedRun) -> list[Evaluation]:
+    curve = [point for point in run.curve if _snapshot(run.folder, point.steps).exists()]
     if len(curve) < 2:
-        raise KoopaxError(f"{str(run)!r} has {len(curve)} evaluated snapshots; train longer before exporting.")
+        raise KoopaxError(f"{str(run.folder)!r} has {len(curve)} evaluated snapshots; train longer before exporting.")
     return curve
 
 
@@ -182,4 +182,4 @@ def _command(config: dict[str, Any]) -> str:
     config = config | {"hidden_sizes": tuple(config["hidden_sizes"])}
     told = {name for name, value in config.items() if name in ("env", "seed") or value != defaults.get(name)}
     settings = ", ".join(f"{name}={value!r}" for name, value in config.items() if name in told)
-    return f"python -c \"from koopax.agents.sac import SACConfig, train; train(SACConfig({settings}), 'run')\""
+    return f"python -c \"from koopax.agents import SACConfig, train_sac; train_sac(SACConfig({settings}), 'run')\""

@@ -1,22 +1,19 @@
 """Every step that a training run takes, as episodes: a replay buffer from scratch."""
 
+import contextlib
 import dataclasses
 import itertools
 import tempfile
 from pathlib import Path
 
-import jax
 import numpy as np
 
-from koopax.agents.sac.agent import make_state
-from koopax.agents.sac.checkpoint import load_checkpoint
 from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.replay import Transitions
-from koopax.agents.sac.train import train
+from koopax.agents.sac.train import read_state, train_sac
 from koopax.collection.naming import component_names
-from koopax.collection.rollouts import Rollout
-from koopax.data.episodes import Episodes
-from koopax.envs import action_bounds, make
+from koopax.data.episodes import Episode, Episodes
+from koopax.envs import make
 
 
 def record_training(env: str, steps: int, seed: int, config: SACConfig | None = None) -> Episodes:
@@ -28,25 +25,21 @@ def record_training(env: str, steps: int, seed: int, config: SACConfig | None = 
     config = dataclasses.replace(
         config or SACConfig(), env=env, seed=seed, steps=steps, replay_size=steps, snapshot_every=0
     )
-    made = make(env)
-    low, high = action_bounds(made)
-    names = component_names(made)
-    state_size = made.observation_space.shape[0]
-    made.close()
+    with contextlib.closing(make(env, unit_actions=True)) as made:
+        names, own_actions = component_names(made), made.action
     with tempfile.TemporaryDirectory() as folder:
-        if train(config, Path(folder)).steps < steps:
+        if train_sac(config, Path(folder)).environment_steps < steps:
             raise KeyboardInterrupt
-        like = jax.eval_shape(lambda: make_state(config, state_size, len(low)))
-        storage = load_checkpoint(Path(folder), like)[0].replay.storage
-    rollouts = [
-        rollout for i in range(config.num_envs) for rollout in split_episodes(storage, i, config.num_envs, steps)
+        storage = read_state(Path(folder)).replay.storage
+    episodes = [
+        episode for i in range(config.num_envs) for episode in split_episodes(storage, i, config.num_envs, steps)
     ]
     return Episodes.from_arrays(
-        [rollout.observations for rollout in rollouts],
-        [low + 0.5 * (high - low) * (rollout.actions + 1) for rollout in rollouts],
-        [rollout.rewards for rollout in rollouts],
-        terminated=[rollout.terminated for rollout in rollouts],
-        sources=["training"] * len(rollouts),
+        [episode.observations for episode in episodes],
+        [own_actions(episode.actions) for episode in episodes],
+        [episode.rewards for episode in episodes],
+        terminated=[episode.terminated for episode in episodes],
+        sources=["training"] * len(episodes),
         environment=env,
         state_names=names.state,
         action_names=names.action,
@@ -55,7 +48,7 @@ def record_training(env: str, steps: int, seed: int, config: SACConfig | None = 
     )
 
 
-def split_episodes(rows: Transitions, first: int, stride: int, steps: int) -> list[Rollout]:
+def split_episodes(rows: Transitions, first: int, stride: int, steps: int) -> list[Episode]:
     """The episodes of one environment: rows `first`, `first + stride`, … of the first `steps` rows of a replay.
 
     A new episode begins where a transition does not start in the state that the one before it reached.
@@ -66,8 +59,11 @@ def split_episodes(rows: Transitions, first: int, stride: int, steps: int) -> li
     breaks = np.any(after[:-1] != before[1:], axis=1) | (continues[:-1] == 0)
     bounds = [0, *(np.flatnonzero(breaks) + 1), len(rewards)]
     return [
-        Rollout(
-            np.concatenate([before[a:b], after[b - 1 : b]]), actions[a:b], rewards[a:b], bool(continues[b - 1] == 0)
+        Episode(
+            np.concatenate([before[a:b], after[b - 1 : b]]),
+            actions[a:b],
+            rewards[a:b],
+            terminated=bool(continues[b - 1] == 0),
         )
         for a, b in itertools.pairwise(bounds)
     ]

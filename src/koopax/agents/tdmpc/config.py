@@ -2,15 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from koopax._errors import KoopaxError, unknown_name
+from koopax.agents.config import AgentConfig
 from koopax.models.latent import CORES
 
 # The planner is compiled once for every so many steps that plans grow.
 LENGTH_STEP = 5
-# Settings that may differ when a run is resumed, for they don't touch what is learned.
-CHANGEABLE = ("steps", "evaluate_every", "evaluate_episodes", "final_episodes", "checkpoint_seconds")
 AT_LEAST_ONE = (
     "steps",
     "horizon",
@@ -41,8 +40,18 @@ CORE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class TDMPCConfig:
-    """Settings of `koopax.agents.tdmpc.train`; `PUBLISHED` has those of the paper, the defaults suit one CPU core."""
+class TDMPCConfig(AgentConfig):
+    """Settings of `koopax.agents.train_tdmpc`; `PUBLISHED` has those of the paper, the defaults suit one CPU core."""
+
+    kind: ClassVar[str] = "tdmpc"
+    changeable: ClassVar[tuple[str, ...]] = (
+        "steps",
+        "evaluate_every",
+        "evaluate_episodes",
+        "final_episodes",
+        "checkpoint_seconds",
+    )
+    uncompiled: ClassVar[tuple[str, ...]] = ("task", "seed", "action_repeat", "replay_size")
 
     task: str = "cheetah-run"
     """Environment, as `koopax.envs.make` takes it."""
@@ -152,6 +161,11 @@ class TDMPCConfig:
                 raise KoopaxError(f"{name} is {getattr(self, name)}; it must be above 0 and at most 1.")
 
     @property
+    def environment(self) -> str:
+        """`task`."""
+        return self.task
+
+    @property
     def valued_steps(self) -> int:
         """Steps of a window at which values are learned: `value_steps`, or all of a shorter window."""
         return min(self.value_steps, self.horizon)
@@ -181,20 +195,6 @@ class TDMPCConfig:
             return 0
         return int(decisions * self.updates_per_decision) // self.updates_per_dispatch * self.updates_per_dispatch
 
-    def compiled(self) -> "TDMPCConfig":
-        """The config as compiled functions know it: what they don't use must not make them compile again."""
-        unused = ("task", "seed", "action_repeat", "replay_size", *CHANGEABLE)
-        return dataclasses.replace(self, **{name: getattr(TDMPCConfig, name) for name in unused})
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "TDMPCConfig":
-        """The config of a JSON document, in which tuples have become lists."""
-        return cls(**{name: _tuples(value) for name, value in document.items()})
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
-
 
 # TD-MPC as published, for machines that can afford it.
 PUBLISHED: Mapping[str, Any] = {
@@ -220,7 +220,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def arm(dynamics: str, *, published: bool = False, **changes: Any) -> TDMPCConfig:
+def tdmpc_arm(dynamics: str, *, published: bool = False, **changes: Any) -> TDMPCConfig:
     """The config of an arm, with these changes; with `published` sizes or those for one CPU core.
 
     Fewer samples have fewer elites: no more than half of them.

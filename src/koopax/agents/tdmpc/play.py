@@ -1,38 +1,25 @@
 """Episodes: one to learn from, with random actions at first, and several at once to measure the agent."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from koopax._interrupt import StopRequest
 from koopax.agents.tdmpc.agent import Keys, Learner, decide, fresh_plans, mode_at
 from koopax.agents.tdmpc.config import TDMPCConfig
 from koopax.agents.tdmpc.tasks import Task
+from koopax.data.episodes import Episode
 
 # Numbers of evaluation episodes start here, so that none is ever trained on.
 EVALUATION_EPISODES = 1_000_000_000
 
 
-class Episode(NamedTuple):
-    """A finished episode; observations have one row more than the rest, actions are in [−1, 1]."""
-
-    observations: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
-    terminated: bool
-    env_steps: int
-
-    @property
-    def total(self) -> float:
-        """The return."""
-        return float(np.sum(self.rewards, dtype=float))
-
-
 def play(
     task: Task, learner: Learner, number: int, decisions: int, config: TDMPCConfig, stop: StopRequest
-) -> Episode | None:
-    """Episode `number`, which begins after `decisions` decisions; None if a stop was requested in its middle."""
-    observations, actions, rewards, env_steps = [task.reset(number)], [], [], 0
+) -> tuple[Episode, int] | None:
+    """Episode `number`, which begins after `decisions` decisions, and the environment steps that it took.
+
+    Actions are in [−1, 1]. None if a stop was requested in its middle.
+    """
+    observations, actions, rewards, environment_steps = [task.reset(number)], [], [], 0
     random = decisions < config.seed_decisions
     rng, key = np.random.default_rng((config.seed, number)), Keys.of(config.seed).planning
     plans = fresh_plans(config.searched_length(decisions), task.action_size, 1)
@@ -50,9 +37,10 @@ def play(
         observations.append(outcome.observation)
         actions.append(action)
         rewards.append(outcome.reward)
-        env_steps += outcome.steps
+        environment_steps += outcome.steps
         if outcome.ended:
-            return Episode(np.stack(observations), np.stack(actions), np.array(rewards), outcome.terminated, env_steps)
+            arrays = np.stack(observations), np.stack(actions), np.array(rewards)
+            return Episode(*arrays, terminated=outcome.terminated), environment_steps
     return None
 
 

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from koopax._errors import KoopaxError
-from koopax.envs import action_bounds, make
+from koopax.envs import make
 
 # Published action repeats of the DMC domains; 4 for those not listed.
 ACTION_REPEATS = {"cartpole": 8, "finger": 2, "walker": 2, "humanoid": 2, "dog": 2}
@@ -39,17 +38,11 @@ class Task:
     """One environment; `reset(e)` always starts the same episode for the same seed and number."""
 
     def __init__(self, name: str, *, seed: int, action_repeat: int | None = None):
-        self.env = make(name)
+        self.env = make(name, unit_actions=True)
         self.seed = seed
-        low, high = action_bounds(self.env)
-        if not np.all(np.isfinite(low) & np.isfinite(high)):
-            raise KoopaxError(
-                f"the actions of {name!r} have no bounds to plan within: choose an environment with some."
-            )
-        self._middle, self._half = (high + low) / 2, (high - low) / 2
         self.action_repeat = action_repeat or published_action_repeat(self.env.spec.id)
         self.state_size = self.env.observation_space.shape[0]
-        self.action_size = len(low)
+        self.action_size = self.env.action_space.shape[0]
 
     def reset(self, episode: int) -> np.ndarray:
         """The first observation of an episode."""
@@ -58,10 +51,9 @@ class Task:
 
     def step(self, action: np.ndarray) -> Outcome:
         """Repeat an action in [−1, 1]ᴬ until the repeats are done or the episode is over."""
-        scaled = self._middle + self._half * action
         total, steps = 0.0, 0
         while True:
-            observation, reward, terminated, truncated, _ = self.env.step(scaled)
+            observation, reward, terminated, truncated, _ = self.env.step(action)
             total, steps = total + reward, steps + 1
             if terminated or truncated or steps == self.action_repeat:
                 return Outcome(observation, total, terminated, truncated, steps)

@@ -1,232 +1,172 @@
 """The training loop: play an episode, learn from it, evaluate, checkpoint; resumable bit for bit.
 
-A run's folder holds `config.json`, `metrics.jsonl` and `checkpoint.npz`. The loop's state after an episode is
-the learner, the replay and a few counters; all randomness is derived from the seed and these counters.
+The loop's state after an episode is the learner, the replay and a few counters; all randomness is derived from the seed
+and these counters.
 """
 
 import contextlib
 import dataclasses
-import math
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
-from koopax._errors import DivergedError, KoopaxError
-from koopax._interrupt import StopRequest
-from koopax._provenance import provenance
+from koopax.agents.checkpoint import Checkpoint, named_arrays, restore_tree, tree_arrays
+from koopax.agents.run import AgentRun, TrainResult, Watch, check_finite
 from koopax.agents.tdmpc.agent import Keys, Learner, learn, make_learner
-from koopax.agents.tdmpc.checkpoint import CHECKPOINT, load_checkpoint, read_header, save_checkpoint
-from koopax.agents.tdmpc.config import CHANGEABLE, TDMPCConfig
-from koopax.agents.tdmpc.play import Episode, evaluate, play
+from koopax.agents.tdmpc.config import TDMPCConfig
+from koopax.agents.tdmpc.play import evaluate, play
 from koopax.agents.tdmpc.replay import Replay
 from koopax.agents.tdmpc.tasks import Task
-from koopax.training.metrics import JsonLines, read_json_lines
-from koopax.training.run import write_json
+from koopax.data.episodes import Episode
 
-METRICS = "metrics.jsonl"
 # Many updates at once are saved in between, this often.
 LEARNING_SECONDS = 60.0
-Watch = Callable[[dict[str, Any]], None]
 
 
-class TrainResult(NamedTuple):
-    """What `train` leaves behind."""
+def train_tdmpc(config: TDMPCConfig, out: Path, *, resume: bool = False, watch: Watch | None = None) -> TrainResult:
+    """Train TD-MPC in `config.task` and write the run to `out`; Ctrl-C or SIGTERM ends it at the last checkpoint.
 
-    out: Path
-    env_steps: int
-    lines: list[dict[str, Any]]
-    """The lines of `metrics.jsonl`."""
-    interrupted: bool
+    With `resume=True` the newest checkpoint in `out` is continued, and the numbers are those of an uninterrupted run;
+    then the config must be the recorded one, except for the fields in `TDMPCConfig.changeable`.
+
+    A line of metrics stands for an episode: how far the run has come, the number of the `episode`, its training
+    `return` and `length` (with exploration), where the schedules stand, the losses of the last updates, and
+    `evaluation_returns` and their mean where an evaluation followed. `watch` sees each line, and the counters in
+    between.
+    """
+    run = AgentRun(out, config, resume=resume, watch=watch)
+    with contextlib.closing(TDMPCTraining(config)) as training, run.begin(training):
+        _loop(training, run)
+    return run.result()
 
 
 @dataclasses.dataclass
-class Progress:
-    """Counters of a run, as its checkpoint has them."""
+class Counters:
+    """What the loop remembers besides a run's progress."""
 
-    decisions: int = 0
-    env_steps: int = 0
     episodes: int = 0
     evaluated: int = 0
     """How many times `evaluate_every` decisions had passed at the last evaluation."""
-    lines: int = 0
-    seconds: float = 0.0
     losses: dict[str, float] = dataclasses.field(default_factory=dict)
     """What the last updates found."""
     pending: dict[str, Any] | None = None
     """The line of an episode from which nothing has been learned yet."""
 
 
-@dataclasses.dataclass
-class _Run:
-    """The moving parts of a run."""
+class TDMPCTraining:
+    """The moving parts of a run: the environment, and everything that learns or is learned from."""
 
-    config: TDMPCConfig
-    out: Path
-    task: Task
-    learner: Learner
-    replay: Replay
-    progress: Progress
-    sink: JsonLines
-    watch: Watch
-    saved: float = -math.inf
+    def __init__(self, config: TDMPCConfig):
+        self.config = config
+        self.task = Task(config.task, seed=config.seed, action_repeat=config.action_repeat)
+        self.learner: Learner
+        self.replay: Replay
+        self.counters = Counters()
 
+    def start(self) -> None:
+        """Begin with a fresh learner and an empty replay, whose memory is taken as it fills."""
+        self.learner = make_learner(self.config, self.task.state_size, self.task.action_size)
+        self.replay = make_replay(self.config, self.task.state_size, self.task.action_size)
 
-def train(config: TDMPCConfig, out: Path, *, resume: bool = False, watch: Watch = lambda _: None) -> TrainResult:
-    """Train TD-MPC in `config.task` and write the run to `out`; Ctrl-C or SIGTERM ends it at the last checkpoint.
+    def save(self) -> Checkpoint:
+        """Learner, replay and counters. Generators need no state: all randomness comes from the seed and counters."""
+        arrays = tree_arrays("learner", self.learner)
+        arrays |= {f"replay/{name}": array for name, array in self.replay.save().items()}
+        sizes = self.task.state_size, self.task.action_size
+        return Checkpoint({"counters": dataclasses.asdict(self.counters), "sizes": sizes}, arrays)
 
-    With `resume=True` the checkpoint in `out` is continued, and the numbers are those of an uninterrupted run; then
-    the config must be the recorded one (`read_config(out)`), except for the fields in `CHANGEABLE`.
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Return to a saved state."""
+        self.learner, self.replay = restore_state(self.config, checkpoint)
+        self.counters = Counters(**checkpoint.header["counters"])
 
-    A line of `metrics.jsonl` stands for an episode: `decisions` and `env_steps` so far, `episode`, `updates`,
-    wall-clock `seconds`, the training `return` and `length` (with exploration), where the schedules stand, the losses
-    of the last updates, and `evaluation_returns` and their mean where an evaluation followed. `watch` sees each line.
-    """
-    out = Path(out)
-    run = _resume(config, out, watch) if resume else _start(config, out, watch)
-    with contextlib.closing(run.task), contextlib.closing(run.sink), StopRequest() as stop:
-        _loop(run, stop)
-    return TrainResult(out, run.progress.env_steps, read_json_lines(out / METRICS), stop.requested)
-
-
-def _start(config: TDMPCConfig, out: Path, watch: Watch) -> _Run:
-    if (out / CHECKPOINT).exists() or (out / "config.json").exists():
-        raise KoopaxError(f"{str(out)!r} already holds a run; resume it or choose another folder.")
-    task = make_task(config)
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "config.json", {"agent": "tdmpc", "config": dataclasses.asdict(config), **provenance()})
-    learner = make_learner(config, task.state_size, task.action_size)
-    sink = JsonLines(out, from_step=0, lines=[])
-    run = _Run(config, out, task, learner, make_replay(config, task), Progress(), sink, watch)
-    _save(run)
-    return run
+    def close(self) -> None:
+        """Close the environment."""
+        self.task.close()
 
 
-def _resume(config: TDMPCConfig, out: Path, watch: Watch) -> _Run:
-    recorded = read_config(out)
-    for field in dataclasses.fields(config):
-        old, new = getattr(recorded, field.name), getattr(config, field.name)
-        if old != new and field.name not in CHANGEABLE:
-            raise KoopaxError(f"{field.name} is {new!r} but {str(out)!r} was trained with {old!r}; resume with that.")
-    task = make_task(config)
-    replay = make_replay(config, task)
-    like = jax.eval_shape(lambda: make_learner(config, task.state_size, task.action_size))
-    learner, header = load_checkpoint(out, like, replay)
-    progress = Progress(**header["progress"])
-    # Lines that the checkpoint does not know of are written again.
-    sink = JsonLines(out, from_step=0, lines=read_json_lines(out / METRICS)[: progress.lines])
-    return _Run(config, out, task, learner, replay, progress, sink, watch)
+def make_replay(config: TDMPCConfig, state_size: int, action_size: int) -> Replay:
+    """An empty replay."""
+    exponents = {"alpha": config.priority_exponent, "beta": config.importance_exponent}
+    return Replay(config.replay_size, state_size, action_size, **exponents)
 
 
-def make_task(config: TDMPCConfig) -> Task:
-    """The environment to train in."""
-    return Task(config.task, seed=config.seed, action_repeat=config.action_repeat)
+def restore_state(config: TDMPCConfig, checkpoint: Checkpoint) -> tuple[Learner, Replay]:
+    """The learner and the replay in a checkpoint."""
+    sizes = checkpoint.header["sizes"]
+    like = jax.eval_shape(lambda: make_learner(config, *sizes))
+    replay = make_replay(config, *sizes)
+    replay.restore(named_arrays("replay", checkpoint.arrays))
+    return restore_tree("learner", like, checkpoint.arrays), replay
 
 
-def make_replay(config: TDMPCConfig, task: Task) -> Replay:
-    """An empty replay; its memory is taken as it fills."""
-    return Replay(
-        config.replay_size,
-        task.state_size,
-        task.action_size,
-        alpha=config.priority_exponent,
-        beta=config.importance_exponent,
-    )
-
-
-def read_config(out: Path) -> TDMPCConfig:
-    """The config of the run in a folder."""
-    return TDMPCConfig.from_json(read_header(Path(out))["config"])
-
-
-def _loop(run: _Run, stop: StopRequest) -> None:
-    started = time.monotonic() - run.progress.seconds
+def _loop(training: TDMPCTraining, run: AgentRun) -> None:
+    config = training.config
+    run.save(training)
     while True:
-        _learn(run, stop)
-        run.progress.seconds = time.monotonic() - started
-        if stop.requested:
-            _save(run)
+        _learn(training, run)
+        if run.stop.requested:
+            run.save(training)
             return
-        finished = run.progress.env_steps >= run.config.steps
-        if run.progress.pending is not None:
-            _report(run, finished)
-            run.progress.seconds = time.monotonic() - started
-            _save(run, at_least=0.0 if finished else run.config.checkpoint_seconds)
+        finished = run.progress.environment_steps >= config.steps
+        if training.counters.pending is not None:
+            _report(training, run, finished)
+            run.save(training, at_least=0.0 if finished else config.checkpoint_seconds)
         if finished:
             return
-        episode = play(run.task, run.learner, run.progress.episodes, run.progress.decisions, run.config, stop)
-        if episode is None:  # what is left of it is not enough to go on from; it is played again
+        number, decisions = training.counters.episodes, run.progress.decisions
+        played = play(training.task, training.learner, number, decisions, config, run.stop)
+        if played is None:  # what is left of it is not enough to go on from; it is played again
             return
-        run.progress.seconds = time.monotonic() - started
-        _remember(run, episode)
+        _remember(training, run, *played)
 
 
-def _remember(run: _Run, episode: Episode) -> None:
+def _remember(training: TDMPCTraining, run: AgentRun, episode: Episode, environment_steps: int) -> None:
     """Take a finished episode into the replay and the counters."""
-    config, progress = run.config, run.progress
-    run.replay.add(episode.observations, episode.actions, episode.rewards, episode.terminated)
-    progress.pending = {
-        "episode": progress.episodes,
-        "return": episode.total,
+    config, progress = training.config, run.progress
+    training.replay.add(episode.observations, episode.actions, episode.rewards, episode.terminated)
+    training.counters.pending = {
+        "episode": training.counters.episodes,
+        "return": float(np.sum(episode.rewards, dtype=float)),
         "length": len(episode.rewards),
         "terminated": episode.terminated,
         "plan_length": config.plan_length(progress.decisions),
         "std_bound": config.std_bound(progress.decisions),
     }
     progress.decisions += len(episode.rewards)
-    progress.env_steps += episode.env_steps
-    progress.episodes += 1
-    _save(run, at_least=config.checkpoint_seconds)
+    progress.environment_steps += environment_steps
+    training.counters.episodes += 1
+    run.tick()
+    run.save(training, at_least=config.checkpoint_seconds)
 
 
-def _learn(run: _Run, stop: StopRequest) -> None:
+def _learn(training: TDMPCTraining, run: AgentRun) -> None:
     """The updates that are due, some in each compiled call; the host waits once per call."""
-    config, key = run.config, Keys.of(run.config.seed).learning
-    count, done = config.updates_per_dispatch, int(run.learner.updates)
-    while done < config.due_updates(run.progress.decisions) and not stop.requested:
-        rng = np.random.default_rng((config.seed, done))
-        sample = run.replay.sample(count, config.batch_size, config.horizon, rng)
-        run.learner, errors, metrics = learn(run.learner, sample.windows, config.compiled(), key=key)
-        run.replay.set_priorities(sample.rows, np.asarray(errors))
-        done += count
-        run.progress.losses = {name: float(value) for name, value in metrics.items()}
-        for name, value in run.progress.losses.items():
-            if not math.isfinite(value):
-                raise DivergedError(f"training diverged: {name} is {value} after {done} updates; lower learning_rate.")
-        _save(run, at_least=max(LEARNING_SECONDS, config.checkpoint_seconds))
+    config, key = training.config, Keys.of(training.config.seed).learning
+    count, progress = config.updates_per_dispatch, run.progress
+    while progress.updates < config.due_updates(progress.decisions) and not run.stop.requested:
+        rng = np.random.default_rng((config.seed, progress.updates))
+        sample = training.replay.sample(count, config.batch_size, config.horizon, rng)
+        training.learner, errors, metrics = learn(training.learner, sample.windows, config.compiled(), key=key)
+        training.replay.set_priorities(sample.rows, np.asarray(errors))
+        progress.updates += count
+        training.counters.losses = {name: float(value) for name, value in metrics.items()}
+        check_finite(training.counters.losses, progress.updates)
+        run.tick()
+        run.save(training, at_least=max(LEARNING_SECONDS, config.checkpoint_seconds))
 
 
-def _report(run: _Run, finished: bool) -> None:
+def _report(training: TDMPCTraining, run: AgentRun, finished: bool) -> None:
     """Evaluate where it is time to, and write the line of the last episode."""
-    config, progress = run.config, run.progress
-    line = {
-        "step": progress.env_steps,
-        "decisions": progress.decisions,
-        "env_steps": progress.env_steps,
-        "updates": int(run.learner.updates),
-        "seconds": round(progress.seconds, 1),
-        **(progress.pending or {}),
-        **progress.losses,
-    }
-    passed = progress.decisions // config.evaluate_every
-    if finished or passed > progress.evaluated:
-        progress.evaluated = passed
+    config, counters = training.config, training.counters
+    line = {**(counters.pending or {}), **counters.losses}
+    passed = run.progress.decisions // config.evaluate_every
+    if finished or passed > counters.evaluated:
+        counters.evaluated = passed
         count = config.final_episodes if finished else config.evaluate_episodes
-        returns = evaluate(config, run.learner, progress.decisions, count)
-        line |= {"evaluation_returns": returns, "evaluation_return": float(np.mean(returns))}
-    run.sink.write(line)
-    run.watch(line)
-    progress.lines += 1
-    progress.pending = None
-
-
-def _save(run: _Run, *, at_least: float = 0.0) -> None:
-    """Write a checkpoint, unless the last one is younger than that many seconds."""
-    if time.monotonic() - run.saved < at_least:
-        return
-    header = {"config": dataclasses.asdict(run.config), "progress": dataclasses.asdict(run.progress)}
-    save_checkpoint(run.out, run.learner, run.replay, header)
-    run.saved = time.monotonic()
+        returns = evaluate(config, training.learner, run.progress.decisions, count)
+        line |= {"evaluation_return": float(np.mean(returns)), "evaluation_returns": returns}
+    run.write(**line)
+    counters.pending = None

@@ -1,0 +1,140 @@
+"""Checkpoints of an agent's run: array leaves and a JSON header in one `.npz`; atomic, no pickle, the newest two kept.
+
+The header lists the SHA-256 digest of every array, and the file holds the header's own, so that damage is found. Arrays
+have names of their own, and what is not in a checkpoint is never asked for: an agent whose replay is too large to be
+written each time can keep its rows in files beside the checkpoints and only name them here.
+"""
+
+import hashlib
+import json
+import os
+import re
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from koopax._atomic import new_file
+from koopax._errors import KoopaxError, KoopaxWarning
+
+KEEP = 2
+T = TypeVar("T")
+
+
+class Checkpoint(NamedTuple):
+    """What a run is resumed from."""
+
+    header: dict[str, Any]
+    """Counters and anything else that is JSON-able."""
+    arrays: dict[str, np.ndarray]
+    """Arrays by name."""
+
+
+class Checkpoints:
+    """The numbered checkpoints of one run, in a folder that is made with the first one."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._last = max(self._numbers(), default=0)
+
+    def any(self) -> bool:
+        """Whether there is a checkpoint, whole or damaged."""
+        return bool(self._numbers())
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write the next one, and remove all but the newest two."""
+        digests = {name: _digest(array) for name, array in checkpoint.arrays.items()}
+        header = json.dumps({**checkpoint.header, "arrays": digests})
+        members = {"header": np.array(header), "digest": np.array(_text_digest(header))}
+        with new_file(self._path(self._last + 1), overwrite=True) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **members, **checkpoint.arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        self._last += 1
+        for number in self._numbers():
+            if number <= self._last - KEEP:
+                self._path(number).unlink(missing_ok=True)
+
+    def load(self) -> Checkpoint | None:
+        """The newest one that is whole, with a warning where a newer one is damaged; None where there is none."""
+        damaged = ""
+        for number in sorted(self._numbers(), reverse=True):
+            path = self._path(number)
+            try:
+                found = read_checkpoint(path)
+            except KoopaxError as error:
+                damaged = damaged or str(error)
+                continue
+            if damaged:
+                warnings.warn(f"{damaged} The one before it is used.", KoopaxWarning, stacklevel=2)
+            # A damaged one is written over by the next.
+            self._last = number
+            return found
+        if damaged:
+            raise KoopaxError(f"no checkpoint in {str(self.folder)!r} is whole: {damaged} Train into a new folder.")
+        return None
+
+    def _numbers(self) -> list[int]:
+        found = (re.fullmatch(r"(\d+)\.npz", path.name) for path in self.folder.glob("*.npz"))
+        return [int(match[1]) for match in found if match]
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.npz"
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read one file and compare its digests; raises if it is not whole."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            text = str(file["header"])
+            if str(file["digest"]) != _text_digest(text):
+                raise ValueError("its header differs from its digest")
+            header = json.loads(text)
+            digests = header.pop("arrays")
+            arrays = {name: file[name] for name in digests}
+        for name, array in arrays.items():
+            if _digest(array) != digests[name]:
+                raise ValueError(f"{name} differs from its digest")
+    except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise KoopaxError(f"the checkpoint {str(path)!r} is damaged ({error}).") from None
+    return Checkpoint(header, arrays)
+
+
+def tree_arrays(prefix: str, tree: Any) -> dict[str, np.ndarray]:
+    """The leaves of a pytree by number: `prefix/0`, `prefix/1`, …"""
+    return {f"{prefix}/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def restore_tree(prefix: str, like: T, arrays: Mapping[str, np.ndarray]) -> T:
+    """The pytree that `tree_arrays` took apart, in the structure of `like`; raises if its shapes are others."""
+    leaves, structure = jax.tree.flatten(like)
+    saved = [arrays.get(f"{prefix}/{i}") for i in range(len(leaves))]
+    for i, (array, leaf) in enumerate(zip(saved, leaves, strict=True)):
+        if array is None or array.shape != leaf.shape:
+            shape = None if array is None else array.shape
+            raise KoopaxError(
+                f"the checkpoint's {prefix}/{i} has shape {shape} where {leaf.shape} is expected: "
+                "it was written by another model, train into a new folder."
+            )
+    return jax.tree.unflatten(structure, [jnp.array(array) for array in saved])
+
+
+def named_arrays(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Those arrays of a checkpoint that are called `prefix/NAME`, by NAME."""
+    return {name.removeprefix(f"{prefix}/"): a for name, a in arrays.items() if name.startswith(f"{prefix}/")}
+
+
+def _digest(array: np.ndarray) -> str:
+    array = np.ascontiguousarray(array)
+    found = hashlib.sha256(f"{array.dtype.str} {array.shape} ".encode())
+    found.update(memoryview(array.reshape(-1).view(np.uint8)))  # type: ignore[arg-type]
+    return found.hexdigest()
+
+
+def _text_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

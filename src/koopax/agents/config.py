@@ -1,0 +1,38 @@
+"""What the settings of every agent have in common."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+C = TypeVar("C", bound="AgentConfig")
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentConfig:
+    """The base of an agent's settings; they are recorded in its run folder and read from there."""
+
+    kind: ClassVar[str]
+    """The agent's name, under which its run folder is recorded."""
+    changeable: ClassVar[tuple[str, ...]]
+    """Settings that may differ when a run is resumed, for they don't touch what is learned."""
+    uncompiled: ClassVar[tuple[str, ...]] = ()
+    """Further settings that compiled functions don't use."""
+
+    @property
+    def environment(self) -> str:
+        """What is trained in, as `koopax.envs.make` takes it."""
+        raise NotImplementedError
+
+    def compiled(self: C) -> C:
+        """The settings as compiled functions know them: what they don't use must not make them compile again."""
+        unused = (*self.changeable, *self.uncompiled)
+        return dataclasses.replace(self, **{name: getattr(type(self), name) for name in unused})
+
+    @classmethod
+    def from_json(cls: type[C], document: Mapping[str, Any]) -> C:
+        """The settings in a JSON document, in which tuples have become lists."""
+        return cls(**{name: _tuples(value) for name, value in document.items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
