@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from episode_samples import DESTINATIONS, assert_equal, files_under, random_episodes, write_hdf5, write_table
 
+from koopax import KoopaxWarning
 from koopax.collection import convert
 from koopax.data import Episodes, load, save
 
@@ -226,8 +227,11 @@ def test_chosen_columns_scattered_rows_and_times():
 def test_systems_without_actions(destination):
     episodes = random_episodes([4, 6], actions=0)
     save(episodes, destination)
-    options = {"action": "none"} if destination.endswith((".csv", ".parquet")) else {}
-    assert_equal(episodes, load(destination, **options))
+    if destination.endswith((".csv", ".parquet")):
+        with pytest.warns(KoopaxWarning, match="models of systems without actions are not supported yet"):
+            assert_equal(episodes, load(destination, action="none"))
+    else:
+        assert_equal(episodes, load(destination))
 
 
 def test_regular_times_are_no_durations():

@@ -9,6 +9,7 @@ import jax
 
 from koopax.agents import SACConfig, TDMPCConfig
 from koopax.agents.config import AgentConfig
+from koopax.data.fingerprint import fingerprint
 from koopax.models.dynamics import DynamicsModel
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask, read_task, run_task, splits
@@ -30,8 +31,10 @@ def untrained(like: Path, folder: Path, model: str, *, seed: int = 0, source: Pa
     document["data"] |= {"model": model, "source": str(source or document["data"]["source"])}
     shutil.copytree(like, folder)
     (folder / "config.json").write_text(json.dumps(document))
-    made = DynamicsModel.create(model, splits(read_task(folder)).train, key=jax.random.key(seed), **SMALL)
+    episodes = splits(read_task(folder)).train
+    made = DynamicsModel.create(model, episodes, key=jax.random.key(seed), **SMALL)
     document["model"] = dataclasses.asdict(made.config)
+    document["fingerprint"] = fingerprint(episodes)
     (folder / "config.json").write_text(json.dumps(document))
     made.save(folder / "model.koopax")
     return folder

@@ -1,14 +1,20 @@
 """Errors kept window by window agree with the evaluation that streams them."""
 
+import json
+import shutil
+
 import equinox as eqx
 import jax
 import numpy as np
 import pytest
 from run_samples import HORIZON
 
+from koopax import KoopaxError
 from koopax.evaluation.prediction import prediction_error
-from koopax.report.models import Effort
+from koopax.report.groups import by_data
+from koopax.report.models import Effort, describe
 from koopax.report.predictions import choose_windows, errors_by_window, predict
+from koopax.report.runs import read_runs
 from koopax.training.tasks import model_and_test_episodes
 
 
@@ -66,3 +72,21 @@ def test_what_is_not_finite_is_infinitely_wrong(tested):
     found = errors_by_window(broken, windows)
     assert np.isinf(found["model"].state).all()
     assert np.isfinite(found["constant"].state).all()
+
+
+def test_a_run_whose_data_has_changed_is_not_tested(folders, tmp_path):
+    """As `koopax evaluate`, which refuses it; another run on the same data is shown."""
+    shutil.copytree(folders["mlp"], tmp_path / "mlp")
+    path = tmp_path / "mlp" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"fingerprint": "of other data"}))
+    found = read_runs([tmp_path / "mlp", folders["mlp"]])
+    problems = []
+    effort = Effort(horizon=HORIZON, windows=8, videos=False)
+    (data,) = by_data(found.models)
+    document = describe(data, effort, problems, lambda text: None)
+    assert [problem.run for problem in problems] == [str(tmp_path / "mlp")]
+    assert "Nothing is predicted" in problems[0].message
+    assert "has changed since" in problems[0].message
+    assert [model.get("tested") for model in document["models"]] == [1]
+    with pytest.raises(KoopaxError, match="has changed since"):
+        model_and_test_episodes(tmp_path / "mlp", None)

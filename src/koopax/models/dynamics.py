@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from koopax._errors import KoopaxError, unknown_name
+from koopax._errors import NO_ACTIONS, KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.data.episodes import Episodes
 from koopax.data.normalisation import Normaliser
@@ -60,6 +60,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("state_size", "action_size", "latent_size"):
             size = getattr(self, name)
+            if name == "action_size" and size == 0:
+                raise KoopaxError(f"the data has no actions, and {NO_ACTIONS}")
             if not isinstance(size, int) or size < 1:
                 raise KoopaxError(f"{name} is {size!r}: use a whole number of 1 or more.")
         for name in ("encoder_hidden", "decoder_hidden", "reward_hidden"):

@@ -49,7 +49,7 @@ class Checkpoints:
         step = steps[-1] if step is None else step
         arrays, rest = eqx.partition(like, eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
-        # Orbax refuses arrays without elements, which a model without actions has.
+        # Orbax refuses arrays without elements.
         target = {str(i): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for i, leaf in enumerate(leaves) if leaf.size}
         restored = self._open().restore(
             step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target), progress=ocp.args.JsonRestore())

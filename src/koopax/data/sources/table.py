@@ -5,6 +5,7 @@ left empty. Rows of an episode stay in file order and need not be next to each o
 """
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from koopax._errors import KoopaxError, unknown_name
+from koopax._errors import NO_ACTIONS, KoopaxError, KoopaxWarning, unknown_name
 from koopax.data.episodes import Episodes
 from koopax.data.metadata import Metadata
 from koopax.data.statistics import iterate_chunks
@@ -58,7 +59,8 @@ def read(
         path: a `.csv` or `.parquet` file.
         episode: column that tells episodes apart; guessed: `episode`, `episode_id`, `trajectory`.
         state: state columns, a list or one string with commas; guessed: those that begin with `state_` or `obs_`.
-        action: action columns, or "none" for a system without actions; guessed: those that begin with `action_`.
+        action: action columns, or "none" to look at data without actions, of which no model can be made yet; guessed:
+            those that begin with `action_`.
         reward: reward column, or "none" for a table without rewards; guessed: `reward`.
         time: column with the time of each row in seconds, from which the durations of the steps follow; without it a
             column `duration` in nominal steps is used if there is one.
@@ -136,6 +138,8 @@ def _choose(path: Path, names: list[str], episode, state, action, reward, time) 
 
     def several(part: str, given: Names, prefixes: Sequence[str]) -> list[str]:
         if given == "none":
+            if part == "action":
+                warnings.warn(f"{str(path)!r} is read without actions, but {NO_ACTIONS}", KoopaxWarning, stacklevel=2)
             return []
         if given is None:
             chosen = [name for name in names if name.startswith(tuple(prefixes)) or name == part]
