@@ -151,7 +151,8 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
                 [row["dataset"], *(row["models"].get(m, {}).get("text", "–") for m in MODELS), row["best"]]
                 for row in rows
             ]
-            lowest = ", ".join(f"`{name}` lowest in {wins[name]}" for name in OURS)
+            measured = [name for name in OURS if any(name in row["models"] for row in rows)]
+            lowest = ", ".join(f"`{name}` lowest in {wins[name]}" for name in measured) or "lowest"
             heading = f"{quantity.capitalize()} error, {title}: {lowest} of {len(rows)} rows"
             sections.append(f"## {heading}\n\n{markdown(['dataset', *MODELS, 'lowest'], lines)}")
         names = [row["dataset"] for row in document.get(f"{quantity}-time", [])]
@@ -172,7 +173,7 @@ def _turns(found: list[dict[str, Any]]) -> str:
         return "At equal time, the models of a dataset and seed took turns."
     return (
         f"At equal time, {alone} of {len(timed)} trainings ran alone, one after another, so that what else the machine "
-        "did was not shared evenly; the others took turns."
+        "did was not shared evenly."
     )
 
 
