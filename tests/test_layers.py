@@ -19,7 +19,7 @@ LAYERS = [
     {"planning"},
     {"agents"},
     {"bench"},
-    {"experiments", "report"},
+    {"experiments", "reporting"},
     {"cli"},
 ]
 RANK = {package: rank for rank, layer in enumerate(LAYERS) for package in layer}

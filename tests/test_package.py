@@ -9,6 +9,7 @@ import pytest
 import koopax
 from koopax.collection import collect
 from koopax.planning.control import control_trained
+from koopax.reporting.build import write_report
 
 
 @pytest.mark.parametrize("name", koopax.__all__)
@@ -21,6 +22,7 @@ def test_names_are_what_they_say():
     assert koopax.__version__ == version("koopax")
     assert koopax.collect is collect
     assert koopax.plan is control_trained
+    assert koopax.report is write_report
     with pytest.raises(AttributeError, match="no attribute 'plans'"):
         koopax.plans  # noqa: B018
 

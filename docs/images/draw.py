@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from koopax._plots import BLUE, INK, ORANGE, tidy
-from koopax.report.predictions import choose_windows, errors_by_window, predict
+from koopax.reporting.predictions import choose_windows, errors_by_window, predict
 from koopax.training.tasks import model_and_test_episodes
 
 # Of MuJoCo's HalfCheetah: what a reader can imagine.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from koopax.models.dynamics import DynamicsModel
     from koopax.models.files import load_model
     from koopax.planning.control import control_trained as plan
+    from koopax.reporting.build import write_report as report
     from koopax.training.fitting import fit, fit_seeds
     from koopax.training.run import Run
 
@@ -36,6 +37,7 @@ _HOMES = {
     "load_model": "koopax.models.files",
     "plan": "koopax.planning.control:control_trained",
     "prediction_error": "koopax.evaluation.prediction",
+    "report": "koopax.reporting.build:write_report",
 }
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "load_model",
     "plan",
     "prediction_error",
+    "report",
 ]
 
 

@@ -160,7 +160,7 @@ def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 2
         results().print(spectrum_table(analysis, rows=rows))
     path = figure or (run / "spectrum.png" if run.is_dir() else None)
     if path is not None:
-        from koopax.report.figures import save, spectrum_figure
+        from koopax.reporting.figures import save, spectrum_figure
 
         save(spectrum_figure(analysis), path)
         errors().print(f"figure: {path}")

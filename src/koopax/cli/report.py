@@ -33,8 +33,8 @@ def report(
 
 def write(runs: Sequence[Path], out: Path, **effort: Any) -> None:
     """Write a report and tell on standard error how it goes and what could not be shown."""
-    from koopax.report.build import write_report
-    from koopax.report.models import Effort
+    from koopax.reporting.build import write_report
+    from koopax.reporting.models import Effort
 
     with errors().status("reading the runs") as status:
         problems = write_report(runs, out, effort=Effort(**effort), watch=status.update)
@@ -58,7 +58,7 @@ def video(
         horizon: steps.
         source: another dataset than the run's own.
     """
-    from koopax.report.video import write_video
+    from koopax.reporting.video import write_video
 
     path = out or (run / "video.mp4" if run.is_dir() else run.with_suffix(".mp4"))
     with errors().status("rendering"):
@@ -84,8 +84,8 @@ def aggregate(
         json: print one JSON document.
     """
     from koopax.cli.tables import aggregate_table
-    from koopax.report.aggregates import describe, gather
-    from koopax.report.runs import read_runs
+    from koopax.reporting.aggregates import describe, gather
+    from koopax.reporting.runs import read_runs
 
     found = read_runs(runs)
     _tell(found.problems)

@@ -1,4 +1,4 @@
-"""Renders a video in a process of its own: `python -m koopax.report.rendering JOB.npz VIDEO.mp4`.
+"""Renders a video in a process of its own: `python -m koopax.reporting.rendering JOB.npz VIDEO.mp4`.
 
 MuJoCo chooses how to draw when it is imported, and a graphics driver that fails can end its process: neither should
 concern whoever asks for a video. This module imports no JAX, so it starts at once.
@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from koopax._errors import KoopaxError
 from koopax.envs import make
-from koopax.report.poses import joint_positions
+from koopax.reporting.poses import joint_positions
 
 PANEL = (336, 252)
 """Width and height of one panel; even, as H.264 wants it."""

@@ -5,7 +5,7 @@ import pytest
 
 from koopax._errors import KoopaxError
 from koopax.envs import make
-from koopax.report.poses import joint_positions
+from koopax.reporting.poses import joint_positions
 
 
 def recorded(name, steps=40):

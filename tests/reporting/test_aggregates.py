@@ -7,8 +7,8 @@ import pytest
 from run_samples import sac_run, tdmpc_run, write_agent
 
 from koopax._errors import KoopaxError
-from koopax.report.aggregates import describe, gather
-from koopax.report.runs import read_runs
+from koopax.reporting.aggregates import describe, gather
+from koopax.reporting.runs import read_runs
 
 
 @pytest.fixture

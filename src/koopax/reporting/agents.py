@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from koopax.agents.recorded import RecordedRun
-from koopax.report.groups import Group, by_task
-from koopax.report.intervals import interval
-from koopax.report.numbers import band, numbers, thinned
+from koopax.reporting.groups import Group, by_task
+from koopax.reporting.intervals import interval
+from koopax.reporting.numbers import band, numbers, thinned
 
 POINTS = 300
 

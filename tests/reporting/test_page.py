@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from koopax._errors import KoopaxError
-from koopax.report import page as page_module
-from koopax.report.page import page as make_page
+from koopax.reporting import page as page_module
+from koopax.reporting.page import page as make_page
 
 KOOPAX = Path(sys.executable).with_name("koopax")
 

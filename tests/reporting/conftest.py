@@ -14,8 +14,8 @@ from run_samples import HORIZON, sac_run, train, untrained
 
 from koopax.collection import collect
 from koopax.data import Episodes, save
-from koopax.report.build import write_report
-from koopax.report.models import Effort
+from koopax.reporting.build import write_report
+from koopax.reporting.models import Effort
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ from run_samples import HORIZON
 
 from koopax import KoopaxError
 from koopax.evaluation.prediction import prediction_error
-from koopax.report.groups import by_data
-from koopax.report.models import Effort, describe
-from koopax.report.predictions import choose_windows, errors_by_window, predict
-from koopax.report.runs import read_runs
+from koopax.reporting.groups import by_data
+from koopax.reporting.models import Effort, describe
+from koopax.reporting.predictions import choose_windows, errors_by_window, predict
+from koopax.reporting.runs import read_runs
 from koopax.training.tasks import model_and_test_episodes
 
 

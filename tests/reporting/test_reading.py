@@ -2,7 +2,7 @@
 
 import copy
 
-from koopax.report.reading import reading
+from koopax.reporting.reading import reading
 
 
 def model(label, level, *, spread=0.01, **more):

@@ -10,8 +10,8 @@ import numpy as np
 from koopax._errors import KoopaxError
 from koopax.agents.recorded import RecordedRun
 from koopax.evaluation.aggregate import STATISTICS, aggregate, performance_profile
-from koopax.report.groups import by_settings, flat
-from koopax.report.numbers import numbers
+from koopax.reporting.groups import by_settings, flat
+from koopax.reporting.numbers import numbers
 
 DMC_BEST = 1000.0
 """The highest return of every dm_control task."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from koopax.report.intervals import Interval
+from koopax.reporting.intervals import Interval
 
 
 def number(value: Any, digits: int = 4) -> float | None:

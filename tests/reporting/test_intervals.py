@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koopax.report.intervals import interval
+from koopax.reporting.intervals import interval
 
 
 def slow_twin(values, clusters, draws, seed):

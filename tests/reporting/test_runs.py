@@ -8,8 +8,8 @@ from run_samples import agent_document, old_sac_run, old_tdmpc_run, sac_run, tdm
 
 from koopax._errors import KoopaxError
 from koopax.agents import TDMPCConfig
-from koopax.report.groups import by_data, by_task
-from koopax.report.runs import ModelRun, read_run, read_runs
+from koopax.reporting.groups import by_data, by_task
+from koopax.reporting.runs import ModelRun, read_run, read_runs
 
 
 def test_seeds_form_a_group_and_data_another(folders):

@@ -20,12 +20,12 @@ from koopax.evaluation.gradients import gradient_profile
 from koopax.evaluation.protocol import BASELINES, WINDOWS
 from koopax.evaluation.spectrum import SpectrumAnalysis, analyse_spectrum, mode_importance
 from koopax.models.dynamics import DynamicsModel, Prediction
-from koopax.report.groups import DataGroup, Group
-from koopax.report.intervals import interval
-from koopax.report.numbers import band, number, numbers, thinned
-from koopax.report.predictions import TestWindows, WindowErrors, choose_windows, errors_by_window, predict
-from koopax.report.runs import ModelRun, Problem
-from koopax.report.video import Rendering, panels
+from koopax.reporting.groups import DataGroup, Group
+from koopax.reporting.intervals import interval
+from koopax.reporting.numbers import band, number, numbers, thinned
+from koopax.reporting.predictions import TestWindows, WindowErrors, choose_windows, errors_by_window, predict
+from koopax.reporting.runs import ModelRun, Problem
+from koopax.reporting.video import Rendering, panels
 from koopax.training.tasks import check_unchanged, splits
 
 QUANTITIES = ("state", "state_raw", "reward", "reward_raw")

@@ -10,7 +10,7 @@ import pytest
 from run_samples import HORIZON
 
 from koopax._errors import KoopaxError
-from koopax.report.video import Panel, Rendering, write_video
+from koopax.reporting.video import Panel, Rendering, write_video
 
 KOOPAX = Path(sys.executable).with_name("koopax")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from koopax.agents.recorded import RecordedRun
-from koopax.report.runs import ModelRun
+from koopax.reporting.runs import ModelRun
 from koopax.training.config import current_names
 from koopax.training.tasks import TrainTask
 

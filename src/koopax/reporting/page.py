@@ -46,7 +46,7 @@ def _embedded(document: dict[str, Any]) -> str:
 
 
 def _asset(name: str) -> str:
-    return (resources.files("koopax.report") / "page" / name).read_text()
+    return (resources.files("koopax.reporting") / "page" / name).read_text()
 
 
 def _plotly() -> str:

@@ -1,4 +1,4 @@
-"""Videos of true and predicted motion side by side, rendered by another process; see `koopax.report.rendering`."""
+"""Videos of true and predicted motion side by side, rendered by another process; see `koopax.reporting.rendering`."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from koopax._errors import KoopaxError
 from koopax._plots import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from koopax.data.windows import Windows
 from koopax.evaluation.protocol import WINDOWS
-from koopax.report.predictions import choose_windows, predict
+from koopax.reporting.predictions import choose_windows, predict
 from koopax.training.tasks import model_and_test_episodes
 
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
@@ -52,7 +52,7 @@ class Rendering:
             states=np.stack([panel.states for panel in panels]),
         )
         # -P: no file in the working folder takes the place of an installed package.
-        command = [sys.executable, "-P", "-m", "koopax.report.rendering", str(job), str(self._path)]
+        command = [sys.executable, "-P", "-m", "koopax.reporting.rendering", str(job), str(self._path)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def result(self) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,18 @@ from koopax import _provenance
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError
 from koopax.agents.recorded import RecordedRun
-from koopax.report import agents, aggregates, models
-from koopax.report.groups import by_data, flat
-from koopax.report.models import Effort
-from koopax.report.page import page
-from koopax.report.reading import reading
-from koopax.report.runs import ORIGIN, ModelRun, Problem, Runs, read_runs
-from koopax.report.video import SERIES
+from koopax.reporting import agents, aggregates, models
+from koopax.reporting.groups import by_data, flat
+from koopax.reporting.models import Effort
+from koopax.reporting.page import page
+from koopax.reporting.reading import reading
+from koopax.reporting.runs import ORIGIN, ModelRun, Problem, Runs, read_runs
+from koopax.reporting.video import SERIES
 
 
 def write_report(
-    folders: Sequence[Path],
-    out: Path,
+    folders: str | PathLike[str] | Sequence[str | PathLike[str]],
+    out: str | PathLike[str] = "report.html",
     *,
     effort: Effort = Effort(),  # noqa: B008  (frozen)
     watch: Callable[[str], None] | None = None,
@@ -28,15 +29,15 @@ def write_report(
     """Write one self-contained page on these runs; returns what could not be shown, which the page tells too.
 
     Args:
-        folders: run folders of models and agents, or folders of such.
+        folders: a run folder of a model or agent, or a folder of such; or several of them.
         out: the .html file.
         effort: how much to compute.
         watch: called with what is being done.
     """
-    runs = read_runs(folders)
+    runs = read_runs(Path(folder) for folder in ([folders] if isinstance(folders, str | PathLike) else folders))
     document = describe(runs, effort, watch or (lambda message: None))
     text = page(document)
-    with new_file(out, overwrite=True) as temporary:
+    with new_file(Path(out), overwrite=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return runs.problems
 
