@@ -9,7 +9,7 @@ import jax
 
 import koopax
 from koopax.collection import collect
-from koopax.planning.control import control_trained
+from koopax.planning import control_trained
 
 ENVIRONMENT = "Pendulum-v1"
 

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +50,11 @@ def test_json_document(folder):
     assert document["mean_return"] == pytest.approx(np.mean(document["returns"]))
     assert -2000 < document["mean_return"] < 0
     assert document["ms_per_decision"] > 0
+    assert -2000 < document["random_return"] < 0
+    assert document["model"] == "runs/a"
+    expected = {"env": "Pendulum-v1", "planner": "icem", "horizon": 3, "samples": 8, "reward": "rewards:upright"}
+    assert document["settings"].items() >= (expected | {"seed": 0, "episodes": 2, "reencode_every": None}).items()
+    assert document["settings"]["iterations"] >= 1
 
 
 def test_lqr_prints_a_table(folder):
@@ -61,17 +65,23 @@ def test_lqr_prints_a_table(folder):
 def test_ctrl_c_reports_what_is_finished(folder):
     command = [str(KOOPAX), *map(str, PLAN), "--environments", "1", "--episodes", "100000", "--json"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(12)
-    process.send_signal(signal.SIGINT)
     try:
-        out, err = process.communicate(timeout=120)
+        seen = ""
+        for line in process.stderr:  # until the first episode is finished, however long that takes
+            seen += line
+            if line.startswith("episode 1 of 100000: return"):
+                break
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
     finally:
         process.kill()
-    assert process.returncode == 130
-    assert "Traceback" not in err
-    if out:
-        assert json.loads(out)["interrupted"]
-        assert "of 100000 episodes" in err
+    assert process.returncode == 130, seen + err
+    assert "Traceback" not in seen + err
+    document = json.loads(out)
+    assert document["interrupted"]
+    assert document["random_return"] is None
+    assert f"stopped after {len(document['returns'])} of 100000 episodes" in err
+    assert f"{document['returns'][0]:.1f}" in seen
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from koopax import DynamicsModel, Episodes
 from koopax._errors import KoopaxError, KoopaxWarning
-from koopax.evaluation.spectrum import analyse_spectrum
+from koopax.evaluation.spectrum import analyse_spectrum, mode_importance
 from koopax.models.koopman import KoopmanCore
 
 
@@ -54,3 +55,25 @@ def test_aliased_modes_are_counted_and_warned_of():
 def test_other_objects_have_no_spectrum(unchecked_shapes):
     with pytest.raises(KoopaxError, match="has no eigenvalues"):
         analyse_spectrum(eqx.nn.Identity())  # type: ignore[arg-type]
+
+
+def test_a_reward_that_the_decoder_reads_is_no_motion():
+    """However large the decoder's reward output is, the importance of modes is that of the states alone."""
+    rng = np.random.default_rng(0)
+    data = Episodes.from_arrays([rng.normal(size=(21, 3))], [rng.normal(size=(20, 1))], [rng.normal(size=20)])
+    model = DynamicsModel.create("koopman", data, latent_size=8, reward_hidden=None, key=jax.random.key(0))
+    last = model.decoder.layers[-1].weight
+    louder = eqx.tree_at(lambda m: m.decoder.layers[-1].weight, model, last.at[-1].multiply(100.0))
+    found, same = (mode_importance(m, data, horizon=5, windows=4) for m in (model, louder))
+    np.testing.assert_allclose(found, same, rtol=1e-6)
+    states = eqx.tree_at(lambda m: m.decoder.layers[-1].weight, model, last.at[0].multiply(100.0))
+    assert not np.allclose(found, mode_importance(states, data, horizon=5, windows=4), rtol=0.01)
+
+
+def test_a_models_spectrum_is_its_cores():
+    rng = np.random.default_rng(0)
+    data = Episodes.from_arrays([rng.normal(size=(21, 3))], [rng.normal(size=(20, 1))], [rng.normal(size=20)])
+    model = DynamicsModel.create("koopman", data, latent_size=8, key=jax.random.key(0))
+    np.testing.assert_array_equal(model.spectrum().half_life, analyse_spectrum(model.core).half_life)
+    with pytest.raises(KoopaxError, match="has no eigenvalues"):
+        DynamicsModel.create("gru", data, latent_size=8, key=jax.random.key(0)).spectrum()

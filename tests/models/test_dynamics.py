@@ -299,3 +299,15 @@ def test_a_model_without_actions_is_refused_in_one_sentence():
     episodes = Episodes.from_arrays([np.zeros((5, 2))], [np.zeros((4, 0))], [np.zeros(4)])
     with pytest.raises(KoopaxError, match="the data has no actions, and models of systems without actions are not"):
         DynamicsModel.create("koopman", episodes, key=jax.random.key(0))
+
+
+def test_a_run_folder_is_loaded_by_its_model(tmp_path, saved):
+    with pytest.raises(KoopaxError, match=r"holds no model\.koopax"):
+        load_model(tmp_path)
+    (tmp_path / "model.koopax").write_bytes(saved)
+    assert load_model(tmp_path).config.latent_size == 4
+
+
+def test_options_are_listed_with_the_models_own():
+    with pytest.raises(KoopaxError, match=r"model 'koopman' has no option 'latent': .*encoder_hidden.*latent_size"):
+        DynamicsModel.create("koopman", episodes(), latent=8, key=jax.random.key(0))

@@ -1,5 +1,6 @@
 """A trained model as planners see it equals the model itself, one candidate at a time; and control loops."""
 
+import warnings
 from functools import cache
 
 import equinox as eqx
@@ -8,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from koopax import DynamicsModel, Episodes, KoopaxError
+from koopax import DynamicsModel, Episodes, KoopaxError, KoopaxWarning
 from koopax.models.latent import CORES
 from koopax.planning.choice import make_search
-from koopax.planning.control import box_of, control, control_trained
+from koopax.planning.control import box_of, control_environment, control_trained
+from koopax.planning.coverage import warn_of_narrow_actions
 from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
 from koopax.planning.protocol import PlanningModel
 
@@ -161,7 +163,7 @@ def planner():
 
 
 def test_control_runs_whole_episodes_and_repeats_them():
-    first, second = (control(planner(), LearnedModel(model("koopman")), **settings()) for _ in range(2))
+    first, second = (control_environment(planner(), LearnedModel(model("koopman")), **settings()) for _ in range(2))
     assert first.returns == second.returns
     assert first.lengths == (200, 200, 200)
     assert first.environments == 2
@@ -173,21 +175,22 @@ def test_control_runs_whole_episodes_and_repeats_them():
 
 
 def test_ctrl_c_keeps_the_finished_episodes():
-    def stop(done, total):
-        assert total == 3
-        if done == 2:
+    def stop(progress):
+        assert progress.episodes == 3
+        if len(progress.returns) == 2:
             raise KeyboardInterrupt
 
-    result = control(planner(), LearnedModel(model("koopman")), **settings(), watch=stop)
+    result = control_environment(planner(), LearnedModel(model("koopman")), **settings(), watch=stop)
     assert result.interrupted
     assert len(result.returns) == 2
 
 
 def test_ctrl_c_before_anything_is_finished():
-    def stop(done, total):
+    def stop(progress):
+        assert progress.decisions == 1
         raise KeyboardInterrupt
 
-    result = control(planner(), LearnedModel(model("koopman")), **settings(), watch=stop)
+    result = control_environment(planner(), LearnedModel(model("koopman")), **settings(), watch=stop)
     assert result.interrupted
     assert result.to_json()["mean_return"] is None
     result.table()
@@ -210,3 +213,70 @@ def test_ctrl_c_before_anything_is_finished():
 def test_bad_input(changes, message):
     with pytest.raises(KoopaxError, match=message):
         control_trained(model("koopman"), **settings(**({"planner": "cem", "samples": 4} | changes)))
+
+
+class Listening(LearnedModel):
+    """Tells what it was told of the actions just taken."""
+
+    told: list = eqx.field(static=True, default_factory=list)
+
+    def encode(self, observation, *, horizon, past_actions=None):
+        jax.debug.callback(lambda past: self.told.append(np.asarray(past)), past_actions)
+        return super().encode(observation, horizon=horizon, past_actions=past_actions)
+
+
+def test_the_loop_hands_on_the_actions_just_taken():
+    """Of each environment, from the second decision of an episode on; none at an episode's start."""
+    taken, listening = [], Listening(model("koopman"))
+
+    def watch(progress):
+        taken.append(progress.actions[0])
+
+    control_environment(planner(), listening, **settings(episodes=2, environments=1), watch=watch)
+    jax.effects_barrier()
+    told = listening.told[1:]  # the first decision only compiles
+    assert len(told) == len(taken) == 400
+    for step, past in enumerate(told):
+        known = min(step % 200, 2)
+        assert np.isnan(past[: 2 - known]).all()
+        np.testing.assert_array_equal(past[2 - known :], np.reshape(taken[step - known : step], (known, ACTIONS)))
+
+
+def test_planners_take_a_trained_model_as_it_is():
+    dynamics, (state, _) = model("koopman"), problem()
+    first, second = (
+        planner().plan(m, s, planner().init(ACTIONS), key=jax.random.key(0), past_actions=[[0.5], [1.0]])
+        for m, s in ((dynamics, state.tolist()), (LearnedModel(dynamics), state))
+    )
+    np.testing.assert_array_equal(first.action, second.action)
+    blind = planner().plan(dynamics, state, planner().init(ACTIONS), key=jax.random.key(0))
+    assert blind.diagnostics.value != first.diagnostics.value
+
+
+# Whether the data cover what planning asks for.
+
+
+def narrow(dynamics, scale):
+    """The model, as if its data's actions varied less."""
+    return eqx.tree_at(lambda m: m.normaliser.action_std, dynamics, scale * dynamics.normaliser.action_std)
+
+
+def test_narrow_actions_are_warned_of():
+    box = box_of("Pendulum-v1", STATES, ACTIONS)  # ±2; the data's actions have a standard deviation of about 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_narrow_actions(model("koopman").normaliser, box)
+    with pytest.warns(KoopaxWarning, match="1 of 1 components of the actions vary little"):
+        warn_of_narrow_actions(narrow(model("koopman"), 0.1).normaliser, box)
+
+
+def test_wrong_predictions_of_what_was_played_are_warned_of():
+    """An untrained model with data around other states: both the predictions and the states give it away."""
+    with pytest.warns(KoopaxWarning, match="planning led where the data had not been"):
+        found = control_trained(
+            model("koopman"), **settings(planner="cem", samples=4, iterations=1, horizon=2, episodes=1)
+        )
+    assert found.prediction_error > 0.5
+    assert found.states_outside == 0  # the data's standard deviation is 3
+    assert -2000 < found.random_return < 0
+    assert found.settings["samples"] == 4

@@ -1,11 +1,17 @@
-"""koopax plan"""
+"""koopax plan: control by a trained model."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
 from koopax._errors import KoopaxError
-from koopax.cli.output import errors, print_json, progress_bar, results
+from koopax.cli.output import errors, print_json, results
+
+if TYPE_CHECKING:
+    from koopax.planning.result import ControlProgress
 
 
 def plan(
@@ -27,7 +33,7 @@ def plan(
     seed: int = 0,
     json: bool = False,
 ) -> None:
-    """Control an environment by planning with a trained model, and report the returns.
+    """Control an environment by planning with a trained model, and report the returns beside those of random actions.
 
     Args:
         run: a run folder or a .koopax file.
@@ -59,7 +65,7 @@ def plan(
             option = f"--{name.replace('_', '-')}"
             raise KoopaxError(f"{option} means nothing to the planner {planner!r}: leave it out, or choose another.")
     model = load_trained(run, best=best)
-    with progress_bar("episodes") as watch:
+    with _progress(episodes) as watch:
         result = control_trained(
             model,
             env,
@@ -76,9 +82,30 @@ def plan(
             iterations=iterations,
         )
     if json:
-        print_json(result.to_json() | {"env": env, "planner": planner, "seed": seed} | provenance())
+        asked = {"env": env, "planner": planner, "seed": seed, "model": str(run), "best": best}
+        print_json(result.to_json() | asked | provenance())
     else:
         results().print(result.table())
     if result.interrupted:
         errors().print(f"stopped after {len(result.returns)} of {episodes} episodes", style="yellow")
         raise SystemExit(130)
+
+
+@contextmanager
+def _progress(episodes: int) -> Iterator[Callable[["ControlProgress"], None]]:
+    """A bar with the decisions taken, and a line for every finished episode, on standard error."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    told = 0
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[steps]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=errors()) as bar:
+        task = bar.add_task("episodes", total=episodes, steps="compiling")
+
+        def watch(progress: "ControlProgress") -> None:
+            nonlocal told
+            for number, found in enumerate(progress.returns[told:], start=told + 1):
+                bar.console.print(f"episode {number} of {progress.episodes}: return {found:.1f}", highlight=False)
+            told = len(progress.returns)
+            bar.update(task, completed=told, steps=f"step {progress.decisions}")
+
+        yield watch

@@ -1,1 +1,102 @@
-"""Latent dynamics cores and the models around them."""
+"""Models: normaliser, encoder, latent core, decoder and reward; the cores, one file each.
+
+Names are imported when first used, so that `import koopax.models` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from koopax.models.dssm import DSSMCore
+    from koopax.models.dynamics import DynamicsModel, ModelConfig, OneStep, Prediction
+    from koopax.models.files import load_model, save_model
+    from koopax.models.gru import GRUCore
+    from koopax.models.koopman import KoopmanCore
+    from koopax.models.latent import (
+        CORES,
+        CandidateStart,
+        LatentDynamics,
+        Memory,
+        SequenceDynamics,
+        make_core,
+        steps_every,
+    )
+    from koopax.models.mlp import MLPCore
+    from koopax.models.modes import SpectrumAnalysis
+    from koopax.models.networks import MLP
+    from koopax.models.presets import PRESETS, preset
+    from koopax.models.recurrence import linear_recurrence, multiply, powers
+    from koopax.models.spectrum import Spectrum, discretise, make_spectrum
+    from koopax.models.transformer import TransformerCore
+
+_MODULES = {
+    "CORES": "latent",
+    "CandidateStart": "latent",
+    "DSSMCore": "dssm",
+    "DynamicsModel": "dynamics",
+    "GRUCore": "gru",
+    "KoopmanCore": "koopman",
+    "LatentDynamics": "latent",
+    "MLP": "networks",
+    "MLPCore": "mlp",
+    "Memory": "latent",
+    "ModelConfig": "dynamics",
+    "OneStep": "dynamics",
+    "PRESETS": "presets",
+    "Prediction": "dynamics",
+    "SequenceDynamics": "latent",
+    "Spectrum": "spectrum",
+    "SpectrumAnalysis": "modes",
+    "TransformerCore": "transformer",
+    "discretise": "spectrum",
+    "linear_recurrence": "recurrence",
+    "load_model": "files",
+    "make_core": "latent",
+    "make_spectrum": "spectrum",
+    "multiply": "recurrence",
+    "powers": "recurrence",
+    "preset": "presets",
+    "save_model": "files",
+    "steps_every": "latent",
+}
+
+__all__ = [
+    "CORES",
+    "MLP",
+    "PRESETS",
+    "CandidateStart",
+    "DSSMCore",
+    "DynamicsModel",
+    "GRUCore",
+    "KoopmanCore",
+    "LatentDynamics",
+    "MLPCore",
+    "Memory",
+    "ModelConfig",
+    "OneStep",
+    "Prediction",
+    "SequenceDynamics",
+    "Spectrum",
+    "SpectrumAnalysis",
+    "TransformerCore",
+    "discretise",
+    "linear_recurrence",
+    "load_model",
+    "make_core",
+    "make_spectrum",
+    "multiply",
+    "powers",
+    "preset",
+    "save_model",
+    "steps_every",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"koopax.models.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'koopax.models' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

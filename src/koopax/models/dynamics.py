@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -26,9 +26,12 @@ from koopax._errors import NO_ACTIONS, KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.data.episodes import Episodes
 from koopax.data.normalisation import Normaliser
-from koopax.models.latent import LatentDynamics, Start, advance, latent_of, make_core
+from koopax.models.latent import LatentDynamics, Start, advance, check_options, core_class, latent_of, make_core
 from koopax.models.networks import ACTIVATIONS, MLP
 from koopax.models.presets import PRESETS, preset
+
+if TYPE_CHECKING:
+    from koopax.models.modes import SpectrumAnalysis
 
 # What users pass where an array goes; its shape is checked.
 Numbers: TypeAlias = Array | np.ndarray | Sequence[Any]
@@ -139,6 +142,8 @@ class DynamicsModel(eqx.Module):
         """
         settings: dict[str, Any] = (preset(core) if core in PRESETS else {"core": core}) | options
         own = {f.name for f in fields(ModelConfig)} - {"core", "state_size", "action_size", "core_options"}
+        kind = core_class(settings["core"])
+        check_options(f"model {core!r}", kind, {n: v for n, v in options.items() if n not in own}, also=own)
         config = ModelConfig(
             core=settings.pop("core"),
             state_size=data.state_size,
@@ -281,6 +286,12 @@ class DynamicsModel(eqx.Module):
         spec = jax.tree.map(eqx.is_inexact_array, self)
         frozen = jax.tree.map(lambda _: False, self.normaliser)
         return eqx.tree_at(lambda model: model.normaliser, spec, frozen)
+
+    def spectrum(self) -> "SpectrumAnalysis":
+        """The modes of a Koopman core: eigenvalues, half-lives, periods. `koopax.analyse_spectrum` also weighs them."""
+        from koopax.models.modes import core_spectrum
+
+        return core_spectrum(self.core)
 
     def num_parameters(self) -> int:
         """How many numbers are trained."""

@@ -31,6 +31,7 @@ from koopax.models.dynamics import DynamicsModel, ModelConfig
 
 MAGIC = b"koopax-model\r\n"  # the line end shows a file that was mangled as text
 FORMAT = 1
+RUN_MODEL = "model.koopax"  # in a run folder
 _SIZES = struct.Struct("<IQ")
 _DIGEST = hashlib.sha256().digest_size
 
@@ -62,8 +63,14 @@ def save_model(model: DynamicsModel, path: str | Path) -> None:
 
 
 def load_model(path: str | Path) -> DynamicsModel:
-    """Read a model written by `DynamicsModel.save`."""
+    """Read a model written by `DynamicsModel.save`; of a run folder, the model that its training ended with."""
     path = Path(path)
+    if path.is_dir():
+        path = path / RUN_MODEL
+        if not path.is_file():
+            raise KoopaxError(
+                f"the folder {str(path.parent)!r} holds no {RUN_MODEL}: pass a model file or a run folder."
+            )
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,6 +1,7 @@
 """The interchangeable part: a latent dynamics core, and the registry that builds one by name."""
 
 import abc
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TypeAlias
 
@@ -220,12 +221,12 @@ def make_core(name: str, latent_size: int, action_size: int, *, key: PRNGKeyArra
     return kind(latent_size, action_size, key=key, **options)  # pyright: ignore[reportCallIssue]  (a convention)
 
 
-def check_options(owner: str, kind: type, options: dict) -> None:
-    """Refuse options that a class's constructor does not take, naming those it does."""
+def check_options(owner: str, kind: type, options: dict, *, also: Iterable[str] = ()) -> None:
+    """Refuse options that a class's constructor does not take, naming those it does, and `also` those of its owner."""
     import inspect
 
     parameters = inspect.signature(kind.__init__).parameters.values()
-    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "key"]
+    known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "key"] + list(also)
     for option in options:
         if option not in known:
             raise KoopaxError(f"{owner} has no option {option!r}: it takes {', '.join(sorted(known)) or 'none'}.")

@@ -1,1 +1,96 @@
-"""Planners, and what they see of a model: one file each."""
+"""Planners, one file each, what they see of a model, and control loops.
+
+Names are imported when first used, so that `import koopax.planning` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from koopax.planning.cem import CEM, CEMConfig
+    from koopax.planning.choice import PLANNERS, QuadraticCost, make_lqr, make_search
+    from koopax.planning.control import control_environment, control_trained, plan_many
+    from koopax.planning.gradient import GradientConfig, GradientPlanner
+    from koopax.planning.icem import ICEM, ICEMConfig
+    from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
+    from koopax.planning.lqr import LQR, linearise
+    from koopax.planning.mppi import MPPI, MPPIConfig
+    from koopax.planning.planner import Decision, Diagnostics, Planner
+    from koopax.planning.protocol import Box, PlanningModel, ProposingModel, RememberingModel, follow_policy
+    from koopax.planning.result import ControlProgress, ControlResult
+
+_MODULES = {
+    "Box": "protocol",
+    "CEM": "cem",
+    "CEMConfig": "cem",
+    "ControlProgress": "result",
+    "ControlResult": "result",
+    "Decision": "planner",
+    "Diagnostics": "planner",
+    "GradientConfig": "gradient",
+    "GradientPlanner": "gradient",
+    "ICEM": "icem",
+    "ICEMConfig": "icem",
+    "LQR": "lqr",
+    "LearnedModel": "learned",
+    "MPPI": "mppi",
+    "MPPIConfig": "mppi",
+    "PLANNERS": "choice",
+    "Planner": "planner",
+    "PlanningModel": "protocol",
+    "ProposingModel": "protocol",
+    "QuadraticCost": "choice",
+    "RememberingModel": "protocol",
+    "RewardedModel": "learned",
+    "control_environment": "control",
+    "control_trained": "control",
+    "follow_policy": "protocol",
+    "linearise": "lqr",
+    "load_reward": "learned",
+    "make_lqr": "choice",
+    "make_search": "choice",
+    "plan_many": "control",
+}
+
+__all__ = [
+    "CEM",
+    "ICEM",
+    "LQR",
+    "MPPI",
+    "PLANNERS",
+    "Box",
+    "CEMConfig",
+    "ControlProgress",
+    "ControlResult",
+    "Decision",
+    "Diagnostics",
+    "GradientConfig",
+    "GradientPlanner",
+    "ICEMConfig",
+    "LearnedModel",
+    "MPPIConfig",
+    "Planner",
+    "PlanningModel",
+    "ProposingModel",
+    "QuadraticCost",
+    "RememberingModel",
+    "RewardedModel",
+    "control_environment",
+    "control_trained",
+    "follow_policy",
+    "linearise",
+    "load_reward",
+    "make_lqr",
+    "make_search",
+    "plan_many",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"koopax.planning.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'koopax.planning' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

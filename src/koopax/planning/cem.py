@@ -13,12 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.planning.planner import Decision, Diagnostics, Planner
 from koopax.planning.protocol import (
     Box,
-    Decision,
-    Diagnostics,
-    Planner,
     PlanningModel,
+    PlanStart,
     check_positive,
     discounted_return,
     explored,
@@ -74,20 +73,24 @@ class CEM(Planner):
         """A plan of zeros: the middle of the bounds."""
         return CEMState(jnp.zeros((self.config.horizon, action_size)))
 
-    def plan(
+    @property
+    def longest(self) -> int:
+        """H."""
+        return self.config.horizon
+
+    def search(
         self,
         model: PlanningModel,
-        observation: Float[Array, " state"],
+        start: PlanStart,
         state: CEMState,
         *,
         key: PRNGKeyArray,
         explore: bool | Array = False,
         horizon: int | Array | None = None,
     ) -> Decision:
-        """As `Planner.plan`."""
+        """As `Planner.search`."""
         config = self.config
         search_key, noise_key = jax.random.split(key)
-        start = model.encode(observation, horizon=config.horizon)
 
         def iterate(carry: tuple[Array, Array], iteration_key: PRNGKeyArray) -> tuple[tuple[Array, Array], Any]:
             mean, std = carry

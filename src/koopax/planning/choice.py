@@ -14,7 +14,7 @@ from koopax.planning.gradient import GradientConfig, GradientPlanner
 from koopax.planning.icem import ICEM, ICEMConfig
 from koopax.planning.lqr import LQR, linearise
 from koopax.planning.mppi import MPPI, MPPIConfig
-from koopax.planning.protocol import Box, Planner
+from koopax.planning.protocol import Box
 
 # Planners that search through any model, with what a number of samples means for each.
 SEARCHES: Mapping[str, tuple[type, type, str]] = {
@@ -39,7 +39,7 @@ class QuadraticCost:
     """Weight of each component of an action, or one for all."""
 
 
-def make_search(name: str, box: Box, **settings: Any) -> Planner:
+def make_search(name: str, box: Box, **settings: Any) -> MPPI | CEM | ICEM | GradientPlanner:
     """A searching planner; `settings` are fields of its config, `samples` and those that are None aside.
 
     `samples` is the number of candidates, whatever the planner calls it; its elites never outnumber them.

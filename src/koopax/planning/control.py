@@ -2,79 +2,47 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.table import Table
 
 from koopax._errors import KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.envs import LockStep, action_bounds, make
 from koopax.models.dynamics import DynamicsModel
-from koopax.planning.choice import PLANNERS, QuadraticCost, make_lqr, make_search
+from koopax.planning.choice import LQR_HORIZON, PLANNERS, QuadraticCost, make_lqr, make_search
+from koopax.planning.coverage import Coverage, warn_of_narrow_actions
 from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
-from koopax.planning.protocol import Box, Planner, PlanningModel, PlanState, restarted
+from koopax.planning.planner import Planner
+from koopax.planning.protocol import Box, PlanningModel, PlanState, RememberingModel, restarted
+from koopax.planning.result import ControlProgress, ControlResult
 
 MOST_ENVIRONMENTS = 10
-
-
-@dataclass(frozen=True)
-class ControlResult:
-    """What a controller reached."""
-
-    returns: tuple[float, ...]
-    """Sum of rewards of each finished episode, in order."""
-    lengths: tuple[int, ...]
-    """Decisions in each of these episodes."""
-    ms_per_decision: float
-    """Median milliseconds of planning for all environments, divided by their number; compilation is excluded."""
-    environments: int
-    """How many were planned for together."""
-    interrupted: bool = False
-    """Whether Ctrl-C ended it early: then only the episodes that were finished count."""
-    mean_return: float = field(init=False)
-    """Mean of `returns`; NaN without any."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "mean_return", float(np.mean(self.returns)) if self.returns else float("nan"))
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON document; what is not known is null."""
-        document = asdict(self)
-        for name in ("mean_return", "ms_per_decision"):
-            document[name] = document[name] if np.isfinite(document[name]) else None
-        return document
-
-    def table(self) -> Table:
-        """The returns in a few lines."""
-        shown = Table("episodes", "mean return", "std", "lowest", "highest", "ms per decision")
-        found = [np.mean, np.std, np.min, np.max]
-        numbers = [f"{function(self.returns):.1f}" if self.returns else "–" for function in found]
-        shown.add_row(str(len(self.returns)), *numbers, f"{self.ms_per_decision:.2f}")
-        return shown
+Watch: TypeAlias = Callable[[ControlProgress], None]
 
 
 @eqx.filter_jit
 def plan_many(
     planner: Planner,
-    model: PlanningModel,
+    model: PlanningModel | DynamicsModel,
     observations: Float[Array, "environment state"],
     states: PlanState,
     *,
     key: PRNGKeyArray,
     explore: bool | Array = False,
+    past_actions: Float[Array, "environment past action"] | None = None,
 ) -> tuple[Float[Array, "environment action"], PlanState]:
     """One decision for every environment: actions and the next plan states."""
 
-    def one(observation: Array, state: PlanState, own_key: PRNGKeyArray) -> tuple[Array, PlanState]:
-        decision = planner.plan(model, observation, state, key=own_key, explore=explore)
+    def one(observation: Array, state: PlanState, past: Array | None, own_key: PRNGKeyArray) -> tuple[Array, PlanState]:
+        decision = planner.plan(model, observation, state, key=own_key, explore=explore, past_actions=past)
         return decision.action, decision.state
 
-    return jax.vmap(one)(observations, states, jax.random.split(key, observations.shape[0]))
+    return jax.vmap(one)(observations, states, past_actions, jax.random.split(key, observations.shape[0]))
 
 
 def many(state: PlanState, environments: int) -> PlanState:
@@ -82,15 +50,15 @@ def many(state: PlanState, environments: int) -> PlanState:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (environments, *leaf.shape)), state)
 
 
-def control(
+def control_environment(
     planner: Planner,
-    model: PlanningModel,
+    model: PlanningModel | DynamicsModel,
     env: str,
     *,
     episodes: int,
     seed: int,
     environments: int | None = None,
-    watch: Callable[[int, int], None] = lambda done, total: None,
+    watch: Watch = lambda progress: None,
 ) -> ControlResult:
     """Run a planner for whole episodes and report their returns.
 
@@ -104,15 +72,16 @@ def control(
         episodes: how many.
         seed: of the environments and the planner.
         environments: stepped together; at most 10 by default.
-        watch: called with decisions taken and the episodes finished so far.
+        watch: told after every decision how far it is.
     """
     for name, value in (("episodes", episodes), ("environments", environments)):
         if value is not None and value < 1:
             raise KoopaxError(f"{name} is {value}: use 1 or more.")
+    seen = LearnedModel(model) if isinstance(model, DynamicsModel) else model
     count = min(episodes, environments or MOST_ENVIRONMENTS)
     envs = LockStep(env, count, seed=seed)
     try:
-        return _Controller(planner, model, envs, episodes, jax.random.key(seed), watch).run()
+        return _Controller(planner, seen, envs, episodes, jax.random.key(seed), watch).run()
     finally:
         envs.close()
 
@@ -128,10 +97,12 @@ def control_trained(
     reward: str | None = None,
     cost: QuadraticCost = QuadraticCost(),  # noqa: B008  (frozen)
     reencode_every: int | None = None,
-    watch: Callable[[int, int], None] = lambda done, total: None,
+    watch: Watch = lambda progress: None,
     **settings: Any,
 ) -> ControlResult:
-    """`control` with a trained model and a planner by name: what `koopax plan` does.
+    """`control_environment` with a trained model and a planner by name: what `koopax plan` does.
+
+    The result also tells what random actions return, and a `KoopaxWarning` where the data seem too narrow to plan with.
 
     Args:
         model: trained on this environment.
@@ -143,10 +114,46 @@ def control_trained(
         reward: `module:function` in the place of the learned reward.
         cost: for LQR, which knows no other reward.
         reencode_every: decode and encode again after so many steps of a plan; never by default.
-        watch: called with the episodes finished so far and their number.
+        watch: told after every decision how far it is.
         **settings: of the planner, such as `horizon=20, samples=128`; those that are None are left at its own.
     """
     sizes = model.config.state_size, model.config.action_size
+    _check_choice(planner, reward, cost, reencode_every)
+    if reward is None:
+        seen = LearnedModel(model, reencode_every)
+    else:
+        seen = RewardedModel(model, load_reward(reward, *sizes), reencode_every)
+    box = box_of(env, *sizes)
+    if planner == "lqr":
+        horizon = LQR_HORIZON if settings.get("horizon") is None else settings["horizon"]
+        chosen, searched = make_lqr(model, box, cost, horizon=horizon), asdict(cost) | {"horizon": horizon}
+    else:
+        chosen = make_search(planner, box, **settings)
+        searched = asdict(chosen.config)
+    warn_of_narrow_actions(model.normaliser, box)
+    coverage = Coverage(model, searched["horizon"])
+
+    def watch_both(progress: ControlProgress) -> None:
+        coverage.add(progress.actions, progress.taken)
+        watch(progress)
+
+    found = control_environment(
+        chosen, seen, env, episodes=episodes, seed=seed, environments=environments, watch=watch_both
+    )
+    error = coverage.prediction_error(reencode_every)
+    coverage.warn(error)
+    used = {"env": env, "planner": planner, "reward": reward, "reencode_every": reencode_every, "episodes": episodes}
+    return replace(
+        found,
+        states_outside=coverage.outside,
+        prediction_error=error,
+        random_return=None if found.interrupted else random_return(env, found.environments, seed),
+        settings=used | {"environments": found.environments, "seed": seed} | searched,
+    )
+
+
+def _check_choice(planner: str, reward: str | None, cost: QuadraticCost, reencode_every: int | None) -> None:
+    """Refuse a planner that is not there, and settings that it has no use for."""
     if planner not in PLANNERS:
         raise unknown_name("planner", planner, list(PLANNERS))
     if planner == "lqr" and reward is not None:
@@ -155,16 +162,26 @@ def control_trained(
         raise KoopaxError(f"--goal and --state-cost are for planner 'lqr', not {planner!r}: pass --reward instead.")
     if reencode_every is not None and reencode_every < 1:
         raise KoopaxError(f"reencode_every is {reencode_every}: use 1 or more steps, or leave it out for never.")
-    if reward is None:
-        seen = LearnedModel(model, reencode_every)
-    else:
-        seen = RewardedModel(model, load_reward(reward, *sizes), reencode_every)
-    box = box_of(env, *sizes)
-    if planner == "lqr":
-        chosen = make_lqr(model, box, cost, horizon=settings.get("horizon"))
-    else:
-        chosen = make_search(planner, box, **settings)
-    return control(chosen, seen, env, episodes=episodes, seed=seed, environments=environments, watch=watch)
+
+
+def random_return(env: str, environments: int, seed: int) -> float | None:
+    """Mean return of actions drawn evenly from the bounds, an episode in each of the same environments.
+
+    None if Ctrl-C ends it.
+    """
+    envs, rng = LockStep(env, environments, seed=seed), np.random.default_rng(seed)
+    running, returns = np.zeros(environments), np.full(environments, np.nan)
+    try:
+        while np.isnan(returns).any():
+            taken = envs.step(rng.uniform(envs.low, envs.high, (environments, len(envs.low))).astype(np.float32))
+            running += taken.rewards
+            first = (taken.terminated | taken.truncated) & np.isnan(returns)
+            returns[first] = running[first]
+    except KeyboardInterrupt:
+        return None
+    finally:
+        envs.close()
+    return float(returns.mean())
 
 
 def box_of(env: str, state_size: int, action_size: int) -> Box:
@@ -184,7 +201,7 @@ def box_of(env: str, state_size: int, action_size: int) -> Box:
 
 
 class _Controller:
-    """The state of a running `control`."""
+    """The state of a running `control_environment`."""
 
     def __init__(
         self,
@@ -193,12 +210,15 @@ class _Controller:
         envs: LockStep,
         episodes: int,
         key: PRNGKeyArray,
-        watch: Callable[[int, int], None],
+        watch: Watch,
     ):
         self.planner, self.model, self.envs, self.key, self.watch = planner, model, envs, key, watch
         self.count = len(envs.envs)
         self.turns = [len(range(i, episodes, self.count)) for i in range(self.count)]
         self.initial = planner.init(len(envs.low))
+        # The actions just taken, for a model that remembers some: NaN where an episode is younger.
+        remembered = model.remembered_actions if isinstance(model, RememberingModel) else 0
+        self.past = np.full((self.count, remembered, len(envs.low)), np.nan, np.float32)
         self.returns: dict[int, float] = {}
         self.lengths: dict[int, int] = {}
         self.milliseconds: list[float] = []
@@ -228,6 +248,7 @@ class _Controller:
             actions, states = self._decide(step, states)
             turns = list(self.envs.episodes)
             taken = self.envs.step(actions)
+            self._remember(actions, taken.terminated | taken.truncated)
             step, running, lengths = step + 1, running + taken.rewards, lengths + 1
             ended = taken.terminated | taken.truncated
             for i in np.flatnonzero(ended):
@@ -237,7 +258,11 @@ class _Controller:
                 running[i], lengths[i] = 0.0, 0
             if ended.any():
                 states = restarted(self.initial, states, jnp.asarray(ended))
-            self.watch(len(self.returns), sum(self.turns))
+            self.watch(ControlProgress(tuple(self.returns.values()), sum(self.turns), step, actions, taken))
+
+    def _remember(self, actions: np.ndarray, ended: np.ndarray) -> None:
+        self.past = np.concatenate([self.past, actions[:, None]], axis=1)[:, 1:]
+        self.past[ended] = np.nan
 
     def _unfinished(self, i: int) -> bool:
         return self.envs.episodes[i] < self.turns[i]
@@ -245,7 +270,9 @@ class _Controller:
     def _decide(self, step: int, states: PlanState) -> tuple[np.ndarray, PlanState]:
         key = jax.random.fold_in(self.key, step)
         began = time.perf_counter()
-        actions, states = plan_many(self.planner, self.model, jnp.asarray(self.envs.observations), states, key=key)
+        past = jnp.asarray(self.past) if self.past.shape[1] else None
+        observations = jnp.asarray(self.envs.observations)
+        actions, states = plan_many(self.planner, self.model, observations, states, key=key, past_actions=past)
         chosen = np.asarray(actions)  # waits for it
         self.milliseconds.append(1000 * (time.perf_counter() - began))
         return chosen, states

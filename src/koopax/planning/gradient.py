@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import optax
 
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.planning.planner import Decision, Diagnostics, Planner
 from koopax.planning.protocol import (
     Box,
-    Decision,
-    Diagnostics,
-    Planner,
     PlanningModel,
+    PlanStart,
     check_positive,
     discounted_return,
     explored,
@@ -73,20 +72,24 @@ class GradientPlanner(Planner):
         """A plan of zeros: the middle of the bounds."""
         return GradientState(jnp.zeros((self.config.horizon, action_size)))
 
-    def plan(
+    @property
+    def longest(self) -> int:
+        """H."""
+        return self.config.horizon
+
+    def search(
         self,
         model: PlanningModel,
-        observation: Float[Array, " state"],
+        start: PlanStart,
         state: GradientState,
         *,
         key: PRNGKeyArray,
         explore: bool | Array = False,
         horizon: int | Array | None = None,
     ) -> Decision:
-        """As `Planner.plan`."""
+        """As `Planner.search`."""
         config = self.config
         start_key, noise_key = jax.random.split(key)
-        start = model.encode(observation, horizon=config.horizon)
         optimiser = optax.adam(
             optax.linear_schedule(config.learning_rate, 0.1 * config.learning_rate, config.iterations)
         )

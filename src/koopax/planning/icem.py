@@ -16,12 +16,11 @@ import numpy as np
 
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.planning.cem import refitted
+from koopax.planning.planner import Decision, Diagnostics, Planner
 from koopax.planning.protocol import (
     Box,
-    Decision,
-    Diagnostics,
-    Planner,
     PlanningModel,
+    PlanStart,
     check_positive,
     discounted_return,
     explored,
@@ -94,19 +93,23 @@ class ICEM(Planner):
         steps = self.config.horizon
         return ICEMState(jnp.zeros((steps, action_size)), jnp.zeros((steps, self.config.survivors, action_size)))
 
-    def plan(
+    @property
+    def longest(self) -> int:
+        """H."""
+        return self.config.horizon
+
+    def search(
         self,
         model: PlanningModel,
-        observation: Float[Array, " state"],
+        start: PlanStart,
         state: ICEMState,
         *,
         key: PRNGKeyArray,
         explore: bool | Array = False,
         horizon: int | Array | None = None,
     ) -> Decision:
-        """As `Planner.plan`."""
+        """As `Planner.search`."""
         config = self.config
-        start = model.encode(observation, horizon=config.horizon)
         draw_key, noise_key = jax.random.split(key)
         populations = [config.population(iteration) for iteration in range(config.iterations)]
         # Drawn for all iterations at once: drawing is a large part of what there is to compile.

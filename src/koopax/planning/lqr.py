@@ -27,7 +27,8 @@ from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.latent import SequenceDynamics
-from koopax.planning.protocol import Box, Decision, Diagnostics, Planner, PlanningModel
+from koopax.planning.planner import Decision, Diagnostics, Planner
+from koopax.planning.protocol import Box, PlanningModel, PlanStart
 
 DOUBLINGS = 40
 
@@ -147,20 +148,25 @@ class LQR(Planner):
         del action_size
         return ()
 
-    def plan(
+    @property
+    def longest(self) -> int:
+        """1: it looks at the latent that it starts from, and the gain knows the rest."""
+        return 1
+
+    def search(
         self,
         model: PlanningModel,
-        observation: Float[Array, " state"],
+        start: PlanStart,
         state: tuple[()],
         *,
         key: PRNGKeyArray,
         explore: bool | Array = False,
         horizon: int | Array | None = None,
     ) -> Decision:
-        """As `Planner.plan`, for models whose latents are one array; without noise, and with the gain's own horizon."""
+        """As `Planner.search`, for models whose latents are one array; without noise, over the gain's own horizon."""
         del key, explore, horizon
         first = jnp.zeros((1, 1, self.gain.shape[0]))
-        latent = model.rollout(model.encode(observation, horizon=1), first)[0, 0]
+        latent = model.rollout(start, first)[0, 0]
         extended = jnp.append(latent, 1.0)
         action = -self.gain @ extended
         # A latent that is not finite must not reach the actuators.

@@ -16,12 +16,11 @@ import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.planning.planner import Decision, Diagnostics, Planner
 from koopax.planning.protocol import (
     Box,
-    Decision,
-    Diagnostics,
-    Planner,
     PlanningModel,
+    PlanStart,
     ProposingModel,
     check_positive,
     discounted_return,
@@ -82,10 +81,15 @@ class MPPI(Planner):
         """A plan of zeros: the middle of the bounds."""
         return MPPIState(jnp.zeros((self.config.horizon, action_size)))
 
-    def plan(
+    @property
+    def longest(self) -> int:
+        """H."""
+        return self.config.horizon
+
+    def search(
         self,
         model: PlanningModel,
-        observation: Float[Array, " state"],
+        start: PlanStart,
         state: MPPIState,
         *,
         key: PRNGKeyArray,
@@ -93,11 +97,10 @@ class MPPI(Planner):
         horizon: int | Array | None = None,
         min_std: float | Array | None = None,
     ) -> Decision:
-        """As `Planner.plan`; `min_std` is the lower bound of σ for this decision and may be traced."""
+        """As `Planner.search`; `min_std` is the lower bound of σ for this decision and may be traced."""
         config = self.config
         least = config.min_std if min_std is None else min_std
         propose_key, search_key, draw_key, noise_key = jax.random.split(key, 4)
-        start = model.encode(observation, horizon=config.horizon)
         proposals = self._proposals(model, start, state.mean.shape[-1], key=propose_key)
 
         def iterate(carry: tuple[Array, Array], iteration_key: PRNGKeyArray) -> tuple[tuple[Array, Array], Any]:

@@ -1,4 +1,4 @@
-"""What a planner sees of a model, and what a user sees of a planner.
+"""What a planner sees of a model, and what planners share.
 
 A planner searches for the actions a_0 … a_{H−1} that maximise
 
@@ -10,9 +10,8 @@ the model as an argument: `jax.vmap` over observations, plan states and keys pla
 Arrays are time-major: actions `[time, candidate, action]` in the environment's own units, rewards `[time, candidate]`.
 """
 
-import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -49,6 +48,26 @@ class PlanningModel(Protocol):
 
     def value(self, latents: PlanLatents) -> Float[Array, " candidate"]:
         """V(x) of one step's latents, leaves `[candidate, …]`; zero for a model without a value."""
+        ...
+
+
+@runtime_checkable
+class RememberingModel(PlanningModel, Protocol):
+    """A model for which the actions just taken are part of where it is, because its observations don't tell them."""
+
+    @property
+    def remembered_actions(self) -> int:
+        """How many of them it makes use of."""
+        ...
+
+    def encode(
+        self,
+        observation: Float[Array, " state"],
+        *,
+        horizon: int,
+        past_actions: Float[Array, "past action"] | None = None,
+    ) -> PlanStart:
+        """As `PlanningModel.encode`; past actions are in the environment's units, oldest first, NaN if unknown."""
         ...
 
 
@@ -107,60 +126,6 @@ class Box(eqx.Module):
         """Points of the cube of actions; those outside the bounds go to the cube's surface."""
         middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
         return jnp.clip((action - middle) / half, -1.0, 1.0)
-
-
-class Diagnostics(NamedTuple):
-    """How a search went."""
-
-    value: Float[Array, ""]
-    """G of the best candidate."""
-    std: Float[Array, ""]
-    """Mean standard deviation of the first action at the end of the search, in units of the cube; 0 without one."""
-    nonfinite: Float[Array, ""]
-    """Share of the last candidates whose G was not finite."""
-
-
-class Decision(NamedTuple):
-    """What a planner decided."""
-
-    action: Float[Array, " action"]
-    """The action to take now, within the bounds."""
-    state: PlanState
-    """Warm start of the next decision."""
-    diagnostics: Diagnostics
-    """How the search went."""
-
-
-class Planner(eqx.Module):
-    """Chooses actions by searching through a model. The search's state is separate: it can be scanned and saved."""
-
-    box: eqx.AbstractVar[Box]
-
-    @abc.abstractmethod
-    def init(self, action_size: int) -> PlanState:
-        """The state at an episode's start."""
-
-    @abc.abstractmethod
-    def plan(
-        self,
-        model: PlanningModel,
-        observation: Float[Array, " state"],
-        state: PlanState,
-        *,
-        key: PRNGKeyArray,
-        explore: bool | Array = False,
-        horizon: int | Array | None = None,
-    ) -> Decision:
-        """The action for one observation.
-
-        Args:
-            model: what to search through.
-            observation: of one environment.
-            state: what the last decision of this episode returned, or `init`.
-            key: for candidates and exploration.
-            explore: add the planner's exploration noise; may be traced.
-            horizon: h in G, from 1 to the planner's own H, which it is by default; may be traced.
-        """
 
 
 def discounted_return(

@@ -17,7 +17,7 @@ from koopax.agents.tdmpc.losses import Windows, model_loss, policy_loss
 from koopax.agents.tdmpc.networks import Network, Targets, WorldModel, make_policy
 from koopax.agents.tdmpc.planning_model import AgentModel
 from koopax.planning.mppi import MPPI, MPPIConfig, MPPIState
-from koopax.planning.protocol import Decision
+from koopax.planning.planner import Decision
 
 
 class Learner(NamedTuple):
