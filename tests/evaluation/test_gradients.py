@@ -14,8 +14,8 @@ KEY = jax.random.key(3)
 SMALL = {"transformer": {"layers": 1, "heads": 2, "feedforward": 16}, "dssm": {"layers": 1, "state_size": 4}}
 
 
-def koopman(spectrum):
-    return KoopmanCore(8, ACTION, spectrum=spectrum, key=jax.random.key(0))
+def koopman(spectrum, action_history):
+    return KoopmanCore(8, ACTION, spectrum=spectrum, action_history=action_history, key=jax.random.key(0))
 
 
 def case(name):
@@ -24,8 +24,12 @@ def case(name):
     return core, jax.random.normal(start, (LATENT,)), jax.random.normal(actions, (HORIZON, ACTION))
 
 
+def width_of(core):
+    return core.modes_size if isinstance(core, KoopmanCore) else core.latent_size
+
+
 def direction(core):
-    drawn = jax.random.normal(KEY, (core.predicted_size,))
+    drawn = jax.random.normal(KEY, (width_of(core),))
     return drawn / jnp.linalg.norm(drawn)
 
 
@@ -33,7 +37,7 @@ def direction(core):
 def test_the_profile_is_that_of_finite_differences(name):
     core, latent, actions = case(name)
     profile = gradient_profile(core, latent, actions, key=KEY)
-    width, v = core.predicted_size, direction(core)
+    width, v = width_of(core), direction(core)
     step = 1e-2 * jnp.eye(width, LATENT)
     ahead, behind = (jax.vmap(core.rollout, (0, None))(latent + sign * step, actions) for sign in (1, -1))
     of_start = (ahead - behind)[..., :width] @ v / 2e-2  # [component, time]
@@ -45,7 +49,7 @@ def test_the_profile_is_that_of_finite_differences(name):
 
 def typical_transfer(core, latent, actions):
     """|∂x_k/∂x_0|_F / √n: the root mean square of |∂⟨v, x_k⟩/∂x_0| over all directions v, shape [time]."""
-    width = core.predicted_size
+    width = width_of(core)
     jacobian = jax.jacfwd(lambda x: core.rollout(x, actions)[:, :width])(latent)[..., :width]
     return jnp.sqrt(jnp.sum(jacobian**2, axis=(1, 2)) / width)
 
@@ -72,10 +76,11 @@ def test_a_mean_square_would_not_see_it(name):
     assert (arrived / sent < 1e-3 * typical_transfer(core, latent, actions)).all()
 
 
+@pytest.mark.parametrize("action_history", [1, 4])
 @pytest.mark.parametrize(("spectrum", "rate"), [("unitary", 0.0), ("paper", None)])
-def test_the_profile_follows_the_theorem_where_all_modes_decay_alike(spectrum, rate):
-    built = koopman(spectrum)
+def test_the_profile_follows_the_theorem_where_all_modes_decay_alike(spectrum, rate, action_history):
+    built = koopman(spectrum, action_history)
     if rate is None:
         rate = -0.2 * float(built.spectrum.time_step())
-    profile = gradient_profile(built, jnp.ones(8), jnp.ones((20, ACTION)), key=KEY)
+    profile = gradient_profile(built, jnp.ones(built.latent_size), jnp.ones((20, ACTION)), key=KEY)
     np.testing.assert_allclose(profile.transfer, np.exp(rate * np.arange(1, 21)), rtol=1e-5)

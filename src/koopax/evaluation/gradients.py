@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
 
 
@@ -46,10 +47,11 @@ def gradient_profile(
 ) -> GradientProfile:
     """The gradient norms of ⟨v, x_k⟩ at every step k, for any core, from one start latent and action sequence.
 
-    `key` draws v, evenly from the unit sphere. Of a latent what the core predicts is looked at, not the actions that a
-    Koopman core may remember beside its modes.
+    `key` draws v, evenly from the unit sphere. Of a Koopman core's latent the modes are looked at, not the actions that
+    it may remember beside them.
     """
-    direction = jax.random.normal(key, (core.predicted_size,))
+    width = core.modes_size if isinstance(core, KoopmanCore) else core.latent_size
+    direction = jax.random.normal(key, (width,))
     direction = direction / jnp.linalg.norm(direction)
     start, inputs = _pulled_back(core, latent, actions, direction)
     at_loss = np.full(actions.shape[0], jnp.linalg.norm(direction))
@@ -61,15 +63,15 @@ def _pulled_back(
     core: LatentDynamics,
     latent: Float[Array, " latent"],
     actions: Float[Array, "time action"],
-    direction: Float[Array, " predicted"],
+    direction: Float[Array, " width"],
 ) -> tuple[Float[Array, " time"], Float[Array, "time time"]]:
     """The norms of ∂⟨v, x_k⟩/∂x_0 and of ∂⟨v, x_k⟩/∂a_l for every k; compiled once for a kind of core."""
     width = direction.shape[0]
 
-    def predicted(start: Array, actions: Array) -> Array:
+    def moving(start: Array, actions: Array) -> Array:
         return core.rollout(jnp.concatenate([start, latent[width:]]), actions)[:, :width]
 
-    latents, pull_back = jax.vjp(predicted, latent[:width], actions)
+    latents, pull_back = jax.vjp(moving, latent[:width], actions)
 
     def of_step(k: Array) -> tuple[Array, Array]:
         of_start, of_actions = pull_back(jnp.zeros_like(latents).at[k].set(direction))
