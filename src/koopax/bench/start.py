@@ -23,9 +23,9 @@ STEPS = 4000
 COMMANDS = {
     "train": ("train", "data.npz", "--horizon", "100", "--steps", "1", "--out", "run-{run}"),
     "evaluate": ("evaluate", "run-0", "--horizon", "100", "--windows", "100", "--json"),
-    "plan": ("plan", "run-0", "--env", ENVIRONMENT, "--episodes", "1", "--json"),
+    "plan": ("plan", "run-0", "--env", ENVIRONMENT, "--episodes", "1", "--samples", "16", "--json"),
 }
-"""What is timed; `evaluate` and `plan` use what the first `train` has made."""
+"""What is timed; `evaluate` and `plan` use what the first `train` has made. Few samples: an episode is soon over."""
 
 
 def measure(watch: Watch = lambda done, total: None) -> dict[str, Any]:
