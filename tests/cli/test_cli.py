@@ -70,6 +70,14 @@ assert not heavy, heavy
     assert "--horizon" in done.stdout
 
 
+def test_help_shows_what_options_take(folder):
+    shown = koopax("train", "--help", cwd=folder, COLUMNS="80").stdout
+    assert "--latent-size INT" in shown
+    assert "{None}" not in shown
+    assert "--no-wandb" not in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
 def test_the_version_is_told(folder):
     assert koopax("--version", cwd=folder).stdout == f"koopax {package.__version__}\n"
 
@@ -222,6 +230,7 @@ def test_ctrl_c_and_resume_equal_a_run_that_never_stopped(folder):
         ((*TRAIN, "--option", "spectrum=rainbow"), "unknown spectrum 'rainbow'"),
         ((*TRAIN, "--latent-size", 15), "latent_size 15"),
         ((*TRAIN, "--option", "encoder_hidden=256"), "encoder_hidden is 256"),
+        ((*TRAIN, "--steps", "None", "--latent-size", 15), "latent_size 15"),
         (("train", "--resume", "nowhere"), "not a run folder"),
         (("train", "--resume", "runs/a", "--model", "gru"), "leave out other options"),
         (("train", "--resume", "runs/a", "--horizon", 7), "was begun with 20"),

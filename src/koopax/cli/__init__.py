@@ -12,6 +12,7 @@ from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.cli import agents, bench, data, models, report
 from koopax.cli.demo import demo
 from koopax.cli.output import errors
+from koopax.cli.parsing import registry
 from koopax.cli.plan import plan
 from koopax.cli.reproduce import reproduce
 
@@ -47,7 +48,12 @@ def main() -> None:
     warnings.showwarning = _show_warning
     keep_compilations()
     try:
-        build().cli(prog="koopax", description=DESCRIPTION, config=(tyro.conf.OmitArgPrefixes,))
+        build().cli(
+            prog="koopax",
+            description=DESCRIPTION,
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+            registry=registry,
+        )
     except KoopaxError as error:
         errors().print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
