@@ -186,7 +186,35 @@ def test_the_video_plays(report):
     report.wait(lambda: report.script("return arguments[0].currentTime", video) > 0.1)
     assert report.script("return arguments[0].error", video) is None
     assert report.script("return [arguments[0].videoWidth, arguments[0].videoHeight]", video) == [672, 504]
+    controls = report.driver.find_element(By.CSS_SELECTOR, "#data-0 .player-controls")
+    below = "return arguments[1].getBoundingClientRect().top >= arguments[0].getBoundingClientRect().bottom"
+    assert report.script(below, video, controls)
+    assert video.get_attribute("controls") is None
+    controls.find_element(By.TAG_NAME, "button").click()
+    report.wait(lambda: report.script("return arguments[0].paused", video))
+    step = "const [s] = arguments; s.value = 7; s.dispatchEvent(new Event('input'))"
+    report.script(step, controls.find_element(By.TAG_NAME, "input"))
+    report.wait(lambda: controls.find_element(By.TAG_NAME, "output").text == "step 7 of 12")
     assert "does not name its environment" in report.driver.find_element(By.ID, "data-1").text
+
+
+def test_the_worst_window_is_among_those_shown(report):
+    report.chart("trajectory")
+    place = '#data-0 [data-slot="trajectory-controls"] [data-control="window"]'
+    picker = Select(report.driver.find_element(By.CSS_SELECTOR, place))
+    worst = next(option.text for option in picker.options if "for koopman" in option.text)
+    assert "worst of" in worst
+    picker.select_by_visible_text(worst)
+    note = report.driver.find_element(By.CSS_SELECTOR, '#data-0 [data-slot="trajectory-note"]').text
+    assert "(its largest error of all)" in note
+    films = Select(report.driver.find_element(By.CSS_SELECTOR, '#data-0 [data-slot="video-controls"] select'))
+    assert "worst of" in films.options[1].text
+
+
+def test_modes_have_a_sentence_and_a_table(report):
+    part = report.driver.find_element(By.CSS_SELECTOR, '#data-0 [data-part="spectrum"]')
+    assert "dominate" in part.find_element(By.CSS_SELECTOR, '[data-slot="modes-text"]').text
+    assert len(part.find_elements(By.CSS_SELECTOR, '[data-slot="modes"] tbody tr')) >= 2
 
 
 def test_what_could_not_be_shown_is_told_in_a_box(report):

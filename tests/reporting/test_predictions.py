@@ -85,7 +85,7 @@ def test_a_run_whose_data_has_changed_is_not_tested(folders, tmp_path):
     (data,) = by_data(found.models)
     document = describe(data, effort, problems, lambda text: None)
     assert [problem.run for problem in problems] == [str(tmp_path / "mlp")]
-    assert "Nothing is predicted" in problems[0].message
+    assert "No prediction is shown: the data has changed" in problems[0].message
     assert "has changed since" in problems[0].message
     assert [model.get("tested") for model in document["models"]] == [1]
     with pytest.raises(KoopaxError, match="has changed since"):

@@ -42,6 +42,16 @@ def test_true_and_predicted_motion_side_by_side(folders, tmp_path):
     assert np.abs(frames[-1].astype(int) - frames[0]).max() > 60
 
 
+def test_the_ground_has_no_end(tmp_path):
+    states = np.zeros((6, 11))
+    states[:, 0], states[:, 5] = 1.25, 20_000.0  # metres per second: beyond any floor at the second frame
+    video = Rendering("Hopper-v5", [Panel("true", "#646a73", states)]).result()
+    (tmp_path / "v.mp4").write_bytes(video)
+    _, frames = read(tmp_path / "v.mp4")
+    contrast = [np.ptp(frame[-60:-20, :100].astype(int)) for frame in frames]  # of the tiles beside the foot
+    assert min(contrast) > 15, contrast
+
+
 def test_a_prediction_that_leaves_the_finite_numbers_is_shown_as_such(tmp_path):
     states = np.zeros((4, 11))
     states[:, 0] = 1.25

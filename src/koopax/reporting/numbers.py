@@ -31,3 +31,19 @@ def thinned(count: int, most: int) -> np.ndarray:
     if count <= most:
         return np.arange(count)
     return np.unique(np.linspace(0, count - 1, most).round().astype(int))
+
+
+def percent(share: float) -> str:
+    """A share in whole per cent, with a space that no line breaks at."""
+    return f"{100 * share:.0f}\u00a0%"
+
+
+def short(value: Any, digits: int = 3) -> str:
+    """A number for people: three significant digits, without an exponent where there is no need for one."""
+    value = float(value)
+    size = abs(value)
+    if 10**digits / 10 <= size < 1e6:
+        return f"{value:,.0f}"
+    if value == 0 or 1e-3 <= size < 1e6:
+        return f"{value:#.{digits}g}".rstrip(".") if value else "0"
+    return f"{value:.{digits - 1}e}"

@@ -1,5 +1,7 @@
 """The page: one HTML file that asks nobody for anything."""
 
+import base64
+import hashlib
 import html
 import json
 import re
@@ -21,22 +23,28 @@ def page(document: dict[str, Any]) -> str:
         "reading": "\n".join(f"<p>{html.escape(paragraph)}</p>" for paragraph in document["reading"]),
         "style": _asset("style.css"),
         "plotly": _plotly(),
-        "script": "\n".join(_asset(name) for name in ("elements.js", "charts.js", "sections.js")),
+        "script": "\n".join(["", '"use strict";', *map(_asset, ("elements.js", "charts.js", "sections.js"))]),
     }
+    parts["hashes"] = " ".join(_hash(parts[name]) for name in ("plotly", "script"))
     empty = _fill(_asset("page.html"), parts | {"data": ""})
     room = LIMIT - len(empty.encode())
     while len((data := _embedded(document)).encode()) > room:
-        videos = [one for one in document["data"] if "video" in one]
-        if not videos:
+        filmed = [one for one in document["data"] if one.get("videos")]
+        if not filmed:
             raise KoopaxError(f"the page would be larger than {LIMIT / 1e6:.0f} MB: report on fewer runs at once.")
-        del videos[-1]["video"]
-        videos[-1]["video_note"] = f"The video was left out, to keep the page below {LIMIT / 1e6:.0f} MB."
+        filmed[-1]["videos"].pop()
+        filmed[-1]["video_note"] = f"A video was left out, to keep the page below {LIMIT / 1e6:.0f} MB."
     return _fill(_asset("page.html"), parts | {"data": data})
 
 
 def _fill(template: str, parts: dict[str, str]) -> str:
     """Replace every {{name}} once; what is filled in is not searched again."""
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _hash(script: str) -> str:
+    """What the page's policy knows a script by: no other one may run, whatever names the data holds."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _embedded(document: dict[str, Any]) -> str:

@@ -1,85 +1,151 @@
-"""The results in words: a paragraph at the top of the page, computed from the numbers below it."""
+"""The results in words: what stands at the top of the page, computed from the numbers below it."""
 
 from typing import Any
 
 import numpy as np
 
+from koopax.reporting.numbers import percent, short
+
+UNITS = "in units of the training data's variance"
+
 
 def reading(document: dict[str, Any]) -> list[str]:
-    """One paragraph per set of data and per task of agents."""
-    paragraphs = [_models(data) for data in document["data"]]
+    """Paragraphs on each set of data (what was trained, how it was tested, what came out) and each task of agents."""
+    paragraphs = [paragraph for data in document["data"] for paragraph in _models(data)]
     paragraphs += [_agents(task) for task in document["agents"]]
     return [paragraph for paragraph in paragraphs if paragraph]
 
 
-def _models(data: dict[str, Any]) -> str:
+def _models(data: dict[str, Any]) -> list[str]:
     tested = [model for model in data["models"] if "error" in model]
     if not tested:
-        return f"On {data['name']}, no model could be tested."
+        return [_trained(data), f"No model of {data['name']} could be tested{_reasons(data['models'])}."]
     ranked = sorted(tested, key=lambda model: _value(model, "mean"))
-    best, rest = ranked[0], ranked[1:]
-    sentences = [
-        f"On {data['name']}, over {data['windows']} test windows, {best['label']} "
-        + (f"predicts the next {data['horizon']} steps best: its" if rest else f"predicts {data['horizon']} steps: its")
-        + f" states are off by {_with_interval(best)} of the data's variance on average."
+    untested = [model for model in data["models"] if "error" not in model]
+    left_out = f"Not tested: {', '.join(_with_reason(model) for model in untested)}." if untested else ""
+    return [
+        _trained(data),
+        _joined(_protocol(data, len(tested)), left_out),
+        _joined(_ranking(ranked), _where_ahead(ranked), _diverged(tested)),
+        _joined(_against_mean(ranked[0], data), _growth(ranked[0])),
+        _modes(ranked),
     ]
-    if rest:
-        sentences.append(_comparison(best, rest[0]))
-    sentences += [_against_mean(best, data), _growth(best), _diverged(tested), _spectrum(best)]
+
+
+def _joined(*sentences: str) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _comparison(best: dict[str, Any], second: dict[str, Any]) -> str:
+def _trained(data: dict[str, Any]) -> str:
+    """Which models learned what, from which data."""
+    models = data["models"]
+    labels = _listed([model["label"] for model in models])
+    many = len(models) > 1
+    summary = data.get("summary")
+    told = data["name"]
+    if summary and not data.get("changed"):
+        environment = f" of {summary['environment']}" if summary.get("environment") else ""
+        told += f" ({summary['episodes']:,} episodes{environment}, {summary['steps']:,} steps)"
+    what = "states and rewards" if data.get("rewards", True) else "states"
+    start = f"{_count(len(models))} models were" if many else "One model was"
+    return (
+        f"{start} trained on {told}: {labels}. {'Each' if many else 'It'} learned to predict the {what} that follow a "
+        "given state, when the actions are known."
+    )
+
+
+def _protocol(data: dict[str, Any], tested: int) -> str:
+    """How the models were tested and what their errors mean."""
+    horizon, windows, summary = data["horizon"], data["windows"], data.get("summary", {})
+    kept = summary.get("test_episodes")
+    where = f"{kept:,} episode{'s' if kept != 1 else ''}" if kept else "episodes"
+    who = "Each model" if tested > 1 else "The model"
+    return (
+        f"The test: {windows:,} windows of {horizon} steps from {where} kept out of training. {who} is shown the first "
+        f"state of a window and all its actions, and predicts the {horizon} states that follow without looking again. "
+        f"The error is the mean squared difference from what happened, {UNITS}: 0 is perfect, and always predicting "
+        "the mean gives about 1."
+    )
+
+
+def _ranking(ranked: list[dict[str, Any]]) -> str:
+    """The best model, the next one, and whether the difference could be chance."""
+    best = ranked[0]
+    if not np.isfinite(_value(best, "mean")):
+        return f"Every model diverged: {_listed([model['label'] for model in ranked])}."
+    if len(ranked) == 1:
+        return f"The error of {best['label']} is {_with_interval(best)}, averaged over all steps."
+    sentences = [f"{best['label']} predicts best: its error is {_with_interval(best)}, averaged over all steps."]
+    second = ranked[1]
     if not np.isfinite(_value(second, "mean")):
-        return f"{second['label']} diverged."
+        return _joined(*sentences, f"{second['label']} diverged.")
     ratio = _value(second, "mean") / max(_value(best, "mean"), 1e-12)
-    follows = f"{second['label']} follows with {_with_interval(second)}, {_short(ratio)} times as much"
+    follows = f"{second['label']} comes second with {_with_interval(second)}, {short(ratio)} times the error"
     if _value(second, "low") <= _value(best, "high"):
-        return f"{follows}; the intervals overlap, so this order could be chance."
-    note = "" if best["interval_over"] == "seeds" else ", though one seed says nothing of the next"
-    return f"{follows}; the intervals are apart{note}."
+        return _joined(*sentences, f"{follows}; the intervals overlap, so this order could be chance.")
+    one_seed = best["interval_over"] != "seeds" or second["interval_over"] != "seeds"
+    note = ", but with one seed per model they say nothing of how training again would turn out" if one_seed else ""
+    return _joined(*sentences, f"{follows}; the intervals do not overlap{note}.")
+
+
+def _where_ahead(ranked: list[dict[str, Any]]) -> str:
+    """At which steps the best model on average is also the best."""
+    if len(ranked) < 2:
+        return ""
+    curves = np.array([_curve(model) for model in ranked])
+    first = np.argmin(curves, axis=0) == 0
+    best, count = ranked[0]["label"], len(first)
+    if first.all():
+        return f"{best} is the best at every step."
+    rivals = _listed([ranked[i]["label"] for i in np.unique(np.argmin(curves, axis=0)) if i])
+    return f"{best} is the best at {first.sum()} of the {count} steps; at {_ranges(~first)}, {rivals} predicts better."
+
+
+def _ranges(chosen: np.ndarray) -> str:
+    """Steps, counted from 1, as few ranges; 'the others' where there are many."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(int)))
+    ranges = [(int(a) + 1, int(b)) for a, b in edges.reshape(-1, 2)]
+    if len(ranges) > 2:
+        return "the others"
+    texts = [f"step {a}" if a == b else f"steps {a} to {b}" for a, b in ranges]
+    return " and ".join(texts)
 
 
 def _against_mean(best: dict[str, Any], data: dict[str, Any]) -> str:
     mean = np.array(data["baselines"]["mean"]["state"], float)
-    curve = np.array(best["error"]["state"]["mean"], float)
+    curve = _curve(best)
     worse = ~(curve < mean)
+    name, last = best["label"], len(curve)
     if not worse.any():
-        share = curve[-1] / mean[-1]
-        return f"At step {len(curve)} it still has {share:.0%} of the error of always predicting the mean."
+        share = percent(curve[-1] / mean[-1])
+        return f"At step {last}, {name} has {share} of the error of always predicting the mean."
     if worse[-1]:
         better = np.flatnonzero(~worse)
-        since = f"From step {better[-1] + 2} on it" if better.size else "It"
-        return f"{since} is no better than always predicting the mean."
-    return f"At {worse.sum()} of {len(curve)} steps it is no better than always predicting the mean."
+        since = f"From step {better[-1] + 2} on, {name}" if better.size else f"At no step, though, {name}"
+        return f"{since} is {'no ' if better.size else ''}better than always predicting the mean."
+    return f"At {worse.sum()} of {last} steps, {name} is no better than always predicting the mean."
 
 
 def _growth(best: dict[str, Any]) -> str:
-    curve = np.array(best["error"]["state"]["mean"], float)
+    curve = _curve(best)
     first = len(curve) // 10
     if first < 3:
         return ""
     early, late = curve[:first].mean(), curve[-first:].mean()
     if not np.isfinite(late) or not early > 0:
         return ""
-    return f"From the first {first} steps to the last {first}, its error goes from {_short(early)} to {_short(late)}."
+    return f"Its error is {short(early)} over the first {first} steps and {short(late)} over the last {first}."
 
 
 def _diverged(models: list[dict[str, Any]]) -> str:
-    bad = [f"{model['nonfinite']} of {model['label']}'s" for model in models if model["nonfinite"]]
-    return f"Predictions that diverged: {', '.join(bad)}." if bad else ""
+    bad = [f"{model['nonfinite']:,} of {model['label']}'s" for model in models if model["nonfinite"]]
+    return f"Predictions that diverged (became infinite): {', '.join(bad)}." if bad else ""
 
 
-def _spectrum(best: dict[str, Any]) -> str:
-    if "spectrum" not in best:
-        return ""
-    lives = np.array([life for life in best["spectrum"]["half_life"] if life is not None], float)
-    if not lives.size:
-        return "None of its modes decays."
-    aliased = sum(best["spectrum"]["aliased"])
-    note = f"; {aliased} of them alias" if aliased else ""
-    count = len(best["spectrum"]["half_life"])
-    return f"Its {count} modes lose half their size within {_short(lives.min())} to {_short(lives.max())} steps{note}."
+def _modes(ranked: list[dict[str, Any]]) -> str:
+    """Which modes carry the motion of the best model that has any."""
+    model = next((model for model in ranked if "spectrum" in model), None)
+    return f"What {model['label']} has learned: {model['spectrum']['sentence']}" if model else ""
 
 
 def _agents(task: dict[str, Any]) -> str:
@@ -88,9 +154,36 @@ def _agents(task: dict[str, Any]) -> str:
     for group in ranked:
         mean, low, high = (group["final"][name][0] for name in ("mean", "low", "high"))
         seeds = len(group["seeds"])
-        interval = f" [{_short(low)}, {_short(high)}] over {seeds} seeds" if seeds > 1 else " with one seed"
-        parts.append(f"{group['label']} ends at a return of {_short(mean)}{interval}")
-    return f"On {task['task']}, {'; '.join(parts)}."
+        interval = f" ({short(low)} to {short(high)}, {seeds} seeds)" if seeds > 1 else " (one seed)"
+        steps = f" after {group['steps'][-1]:,.0f} steps" if group.get("steps") else ""
+        parts.append(f"{group['label']} reaches {short(mean)}{interval}{steps}")
+    return (
+        f"Agents that learned by acting in {task['task']}, by the return (sum of rewards) of their last evaluation, "
+        f"higher is better: {'; '.join(parts)}."
+    )
+
+
+def _reasons(models: list[dict[str, Any]]) -> str:
+    reasons = list(dict.fromkeys(model["untested"] for model in models if model.get("untested")))
+    return f": {_listed(reasons)}" if reasons else ""
+
+
+def _with_reason(model: dict[str, Any]) -> str:
+    return f"{model['label']} ({model['untested']})" if model.get("untested") else model["label"]
+
+
+def _count(number: int) -> str:
+    return {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}.get(number, str(number))
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _curve(model: dict[str, Any]) -> np.ndarray:
+    """State errors step by step; infinite where the page has null."""
+    curve = np.array(model["error"]["state"]["mean"], float)
+    return np.where(np.isnan(curve), np.inf, curve)
 
 
 def _value(model: dict[str, Any], name: str) -> float:
@@ -100,10 +193,5 @@ def _value(model: dict[str, Any], name: str) -> float:
 
 def _with_interval(model: dict[str, Any]) -> str:
     mean, low, high = (_value(model, name) for name in ("mean", "low", "high"))
-    return f"{_short(mean)} [{_short(low)}, {_short(high)}]"
-
-
-def _short(value: float) -> str:
-    """Three significant digits, without an exponent where there is no need for one."""
-    size = abs(value)
-    return f"{value:,.0f}" if 100 <= size < 1e6 else f"{value:#.3g}" if 1e-3 <= size < 100 else f"{value:.2e}"
+    over = {"seeds": "over seeds", "test episodes": "over test episodes"}[model["interval_over"]]
+    return f"{short(mean)} (95\u00a0% interval {over}: {short(low)} to {short(high)})"

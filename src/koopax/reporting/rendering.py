@@ -20,6 +20,8 @@ from koopax.reporting.poses import joint_positions
 
 PANEL = (336, 252)
 """Width and height of one panel; even, as H.264 wants it."""
+BAR = 26
+"""Height of the bar at the top of a panel that holds its label."""
 FRAMES_PER_SECOND = 25
 INK, PAPER = (32, 36, 42), (250, 250, 248)
 
@@ -79,8 +81,9 @@ def frames(env: Any, job: Any, columns: int, *, slow: float) -> Iterator[np.ndar
         picture = Image.new("RGB", (PANEL[0] * columns, PANEL[1] * rows), PAPER)
         for number, positions in enumerate(all_positions):
             panel = _panel(mujoco, model, data, renderer, camera, positions, step, job["colours"][number])
-            _write(panel, str(job["labels"][number]), step, last, env.unwrapped.dt, slow, first=number == 0)
+            _write(panel, str(job["labels"][number]), step, last)
             picture.paste(panel, (PANEL[0] * (number % columns), PANEL[1] * (number // columns)))
+        _write_pace(picture, step * env.unwrapped.dt, slow, free=len(all_positions) < columns * rows)
         yield np.asarray(picture)
     renderer.close()
 
@@ -99,7 +102,8 @@ def _camera(mujoco: Any, model: Any, data: Any, positions: np.ndarray) -> Any:
     camera.lookat[2] = (low[2] + high[2]) / 2
     half_view = math.tan(math.radians(model.vis.global_.fovy / 2))
     tall, wide = high[2] - low[2], 2 * max(high[0], -low[0])
-    camera.distance = 1.2 * max(tall, wide * PANEL[1] / PANEL[0]) / (2 * half_view)
+    room = 1 - 2 * BAR / PANEL[1]  # the label's bar covers the top, and the middle of the view stays in the middle
+    camera.distance = 1.2 * max(tall / room, wide * PANEL[1] / PANEL[0]) / (2 * half_view)
     return camera
 
 
@@ -120,21 +124,30 @@ def _panel(mujoco: Any, model: Any, data: Any, renderer: Any, camera: Any, posit
     model.geom_rgba[model.geom_bodyid > 0, :3] = np.asarray(colour) / 255
     camera.lookat[:2] = data.xpos[1][:2]  # along with the body, but not up and down with it: jumps should be seen
     renderer.update_scene(data, camera)
-    for flag in (mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_SHADOW):
+    for flag in (mujoco.mjtRndFlag.mjRND_REFLECTION, mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_HAZE):
         renderer.scene.flags[flag] = 0
     return Image.fromarray(renderer.render())
 
 
-def _write(panel: Image.Image, label: str, step: int, last: int, dt: float, slow: float, *, first: bool) -> None:
-    """Burn the label and the step in; the pace of the film stands in the first panel only."""
+def _write(panel: Image.Image, label: str, step: int, last: int) -> None:
+    """Burn the label and the step in."""
     draw = ImageDraw.Draw(panel, "RGBA")
-    draw.rectangle((0, 0, PANEL[0], 26), fill=(*PAPER, 225))
-    draw.text((9, 13), label, INK, font=_font(15), anchor="lm")
-    draw.text((PANEL[0] - 9, 13), f"step {step:>3} / {last}", INK, font=_font(13), anchor="rm")
-    if first:
-        pace = f"{step * dt:.2f} s" + (f", slowed down {slow:.2g} times" if slow > 1.05 else "")
-        draw.text((9, PANEL[1] - 12), pace, INK, font=_font(12), anchor="lm")
+    draw.rectangle((0, 0, PANEL[0], BAR), fill=(*PAPER, 225))
+    draw.text((9, BAR / 2), label, INK, font=_font(15), anchor="lm")
+    draw.text((PANEL[0] - 9, BAR / 2), f"step {step:>3} / {last}", INK, font=_font(13), anchor="rm")
     draw.rectangle((0, 0, PANEL[0] - 1, PANEL[1] - 1), outline=(*PAPER, 255))
+
+
+def _write_pace(picture: Image.Image, seconds: float, slow: float, *, free: bool) -> None:
+    """Burn the time and the pace of the film in: where the last panel's place is free there, else in the first one."""
+    draw = ImageDraw.Draw(picture)
+    paces = [f"shown {slow:.2g} times slower than it happens"] if slow > 1.05 else []
+    if free:
+        middle = picture.width - PANEL[0] / 2, picture.height - PANEL[1] / 2
+        draw.text(middle, "\n".join([f"{seconds:.2f} s", *paces]), INK, font=_font(14), anchor="mm", align="center")
+    else:
+        text = ", ".join([f"{seconds:.2f} s", *paces])
+        draw.text((9, PANEL[1] - 12), text, INK, font=_font(12), anchor="lm")
 
 
 def _font(size: int) -> Any:
@@ -142,16 +155,30 @@ def _font(size: int) -> Any:
 
 
 def _soften(model: Any) -> None:
-    """A pale ground and sky, so that the body stands out and the file stays small; nothing that costs time."""
+    """A pale ground without end, so that the body stands out and the file stays small; nothing that costs time."""
     model.vis.quality.offsamples = 4
     model.vis.quality.shadowsize = 0
     model.vis.headlight.ambient[:] = 0.45
+    _extend_ground(model)
     model.geom_matid[model.geom_bodyid > 0] = -1
     if model.ntexdata:
         model.tex_data[:] = 205 + (model.tex_data.astype(np.float64) * (40 / 255)).astype(np.uint8)
     if model.nmat:
         model.mat_reflectance[:] = 0
         model.mat_rgba[:] = (1, 1, 1, 1)
+
+
+def _extend_ground(model: Any) -> None:
+    """Let planes reach to the horizon, wherever the body has got to, with tiles as large as they were."""
+    import mujoco as mujoco_  # its stubs lack some names
+
+    mujoco: Any = mujoco_
+    for ground in np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE):
+        material, width = model.geom_matid[ground], 2 * model.geom_size[ground, :2]
+        if material >= 0 and (width > 0).all() and not model.mat_texuniform[material]:
+            model.mat_texrepeat[material] /= width  # now counted per metre
+            model.mat_texuniform[material] = True
+        model.geom_size[ground, :2] = 0  # MuJoCo's way to say without end
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star"];
+const BASELINES = { constant: "no change", mean: "training mean" };
 const drawn = [];
 const waiting = [];
 
@@ -28,7 +29,7 @@ function chart(place, label, figure) {
   const bar = !coarse && place.clientWidth > 560 && !place.classList.contains("short"); // or it covers the legend
   const redraw = () => {
     const look = theme();
-    const { data, layout } = figure(look);
+    const { data, layout } = escaped(figure(look));
     return Plotly.react(place, data, arranged(layout, look, coarse), {
       responsive: true,
       displayModeBar: bar ? "hover" : false,
@@ -40,6 +41,21 @@ function chart(place, label, figure) {
   drawn.push(redraw);
   waiting.push(redraw);
   return redraw;
+}
+
+/** Text that plotly shows as it is: plotly takes <a href=…>, <b> and the like in any text for markup. */
+function literal(text) {
+  return typeof text !== "string" ? text : text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+/** A figure whose names, categories and titles, which may come from data, are literal; templates hold numbers only. */
+function escaped({ data, layout }) {
+  const values = (list) => (list?.some((value) => typeof value === "string") ? list.map(literal) : list);
+  const axis = (own) => (own ? { ...own, title: literal(own.title) } : own);
+  return {
+    data: data.map((trace) => ({ ...trace, name: literal(trace.name), x: values(trace.x), y: values(trace.y) })),
+    layout: { ...layout, xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis) },
+  };
 }
 
 /** Draw what waits, from the top down, and let the page answer in between. */
@@ -124,7 +140,7 @@ function errorFigure(data, chosen, look) {
   });
   Object.entries(data.baselines).forEach(([name, baseline], number) => {
     traces.push({
-      type: "scatter", mode: "lines", x, y: baseline[quantity], name, hovertemplate: "%{y:.3g}",
+      type: "scatter", mode: "lines", x, y: baseline[quantity], name: BASELINES[name] ?? name, hovertemplate: "%{y:.3g}",
       line: { color: look.muted, width: 1.3, dash: number ? "dot" : "dashdot" },
     });
   });
@@ -144,7 +160,7 @@ function trajectoryFigure(data, chosen, look) {
   const truth = data.trajectories.true[chosen.window][chosen.dimension];
   const x = steps(truth.length, 0);
   const traces = [{
-    type: "scatter", mode: "lines", x, y: truth, name: "true", hovertemplate: "%{y:.3g}",
+    type: "scatter", mode: "lines", x, y: truth, name: "what happened", hovertemplate: "%{y:.3g}",
     line: { color: look.ink, width: 4 }, opacity: 0.55,
   }];
   for (const [number, values] of Object.entries(predicted)) {
@@ -158,7 +174,7 @@ function trajectoryFigure(data, chosen, look) {
 }
 
 function dimensionFigure(data, look) {
-  const names = data.trajectories.names.slice(0, -1);
+  const names = data.trajectories.names.slice(0, data.trajectories.states);
   const tested = data.models.map((model, number) => ({ model, number })).filter(({ model }) => model.per_dimension);
   const order = names.map((_, i) => i).sort((a, b) => (tested[0].model.per_dimension.mean[a] ?? Infinity) - (tested[0].model.per_dimension.mean[b] ?? Infinity)).reverse().slice(-40);
   return {
@@ -317,7 +333,7 @@ function aggregateFigure(aggregates, statistic, title) {
         type: "scatter", mode: "markers", x: [value], y: [agent.agent], name: agent.agent, showlegend: false,
         marker: { size: 12, symbol, color: colour },
         error_x: { type: "data", symmetric: false, array: [high - value], arrayminus: [value - low], color: colour, thickness: 2, width: 5 },
-        hovertemplate: `${short(value)} [${short(low)}, ${short(high)}]<extra>${agent.agent}</extra>`,
+        hovertemplate: `${short(value)} [${short(low)}, ${short(high)}]`,
       };
     }),
     layout: { xaxis: { title, nticks: 4, tickangle: 0 }, yaxis: { type: "category", range: [agents.length - 0.5, -0.5] } },

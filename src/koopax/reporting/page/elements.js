@@ -53,6 +53,33 @@ function checkbox(label, checked, changed) {
   return element("label", { class: "check" }, input, label);
 }
 
+/** A video with its controls below the picture, where they cover nothing: a button, a slider over the steps, the step. */
+function player(source, steps) {
+  const video = element("video", { loop: true, muted: true, playsinline: true, preload: "auto", src: source });
+  const button = element("button", { type: "button", "aria-label": "play" }, "▶");
+  const slider = element("input", { type: "range", min: 0, max: steps, step: 1, value: 0, "aria-label": "step of the motion" });
+  const told = element("output", {}, `step 0 of ${steps}`);
+  const frame = () => Math.min(steps, Math.floor((video.currentTime / video.duration) * (steps + 1) + 1e-6) || 0);
+  const show = () => {
+    slider.value = frame();
+    told.textContent = `step ${frame()} of ${steps}`;
+    if (!video.paused) requestAnimationFrame(show);
+  };
+  const say = () => {
+    button.textContent = video.paused ? "▶" : "❚❚";
+    button.setAttribute("aria-label", video.paused ? "play" : "pause");
+    show();
+  };
+  const toggle = () => (video.paused ? video.play() : video.pause());
+  for (const event of ["play", "pause", "seeked"]) video.addEventListener(event, say);
+  for (const part of [button, video]) part.addEventListener("click", toggle);
+  slider.addEventListener("input", () => {
+    video.pause();
+    video.currentTime = ((Number(slider.value) + 0.5) / (steps + 1)) * video.duration; // the middle of the frame
+  });
+  return element("div", { class: "player" }, video, element("div", { class: "player-controls" }, button, slider, told));
+}
+
 /** Rows of cells; a cell is text or an element, a heading's `number` aligns its column to the right. */
 function table(headings, rows) {
   const cell = (tag, content, heading) => element(tag, { class: heading.number ? "number" : null, scope: tag === "th" ? "col" : null }, content ?? "–");
@@ -68,6 +95,12 @@ function short(value, digits = 3) {
   const size = Math.abs(value);
   if (size >= 1e7 || size < 1e-3) return value.toExponential(digits - 1).replace("e+", "e");
   return size >= 1000 ? Math.round(value).toLocaleString("en") : Number(value.toPrecision(digits)).toString();
+}
+
+/** 1st, 2nd, 3rd, 4th, … */
+function ordinal(count) {
+  const teen = count % 100 > 10 && count % 100 < 14;
+  return `${count}${(!teen && { 1: "st", 2: "nd", 3: "rd" }[count % 10]) || "th"}`;
 }
 
 function plain(value) {

@@ -35,18 +35,20 @@ function scoreTable(data) {
   const tested = data.models.map((model, number) => ({ model, number }));
   const best = (quantity) => Math.min(...tested.map(({ model }) => model.overall?.[quantity].mean[0] ?? Infinity));
   const score = (model, quantity) => {
-    if (!model.overall) return "not tested";
+    if (!model.overall) return element("span", { class: "untested" }, model.untested ?? "not tested");
     const cell = withInterval(model.overall[quantity]);
     if (model.overall[quantity].mean[0] === best(quantity)) cell.style.fontWeight = 700;
     return cell;
   };
+  const number = (text) => ({ text, number: true });
   const headings = [
-    { text: "model" }, { text: "state error" }, { text: "reward error" }, { text: "seeds tested", number: true },
-    { text: "parameters", number: true }, { text: "steps", number: true }, { text: "seconds", number: true },
+    { text: "model" }, { text: "state error" }, ...(data.rewards ? [{ text: "reward error" }] : []), number("seeds"),
+    number("parameters"), number("training steps"), number("seconds"),
   ];
   const rows = tested.map(({ model, number }) => [
-    named(model.label, number), score(model, "state"), score(model, "reward"), String(model.tested ?? 0),
-    model.parameters == null ? "–" : model.parameters.toLocaleString("en"), model.steps.toLocaleString("en"), short(model.seconds),
+    named(model.label, number), score(model, "state"), ...(data.rewards ? [model.overall ? score(model, "reward") : "–"] : []),
+    String(model.tested ?? 0), model.parameters == null ? "–" : model.parameters.toLocaleString("en"),
+    model.steps.toLocaleString("en"), short(model.seconds),
   ]);
   return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Scores" }, table(headings, rows));
 }
@@ -56,31 +58,45 @@ function errorPart({ slot }, data) {
   const redraw = chart(slot("error"), "Error against the horizon", (look) => errorFigure(data, chosen, look));
   const set = (name) => (value) => { chosen[name] = value; redraw(); };
   slot("error-controls").append(
-    choice("quantity", [["state", "state"], ["reward", "reward"]], "state", set("quantity")),
+    ...(data.rewards ? [choice("quantity", [["state", "state"], ["reward", "reward"]], "state", set("quantity"))] : []),
     choice("units", [["normalised", "variance = 1"], ["raw", "raw units"]], "normalised", set("units")),
     choice("scale", [["log", "logarithmic"], ["linear", "linear"]], "log", set("scale")),
   );
   const over = [...new Set(data.models.map((model) => model.interval_over).filter(Boolean))];
-  slot("bands").textContent = `Bands are 95 % bootstrapped intervals over ${over.join(" or ")}` +
-    (over.includes("test episodes") && over.length > 1 ? " (the latter where there is one seed)." : ".");
+  slot("bands").textContent = `The shaded bands are 95 % bootstrapped intervals over ${over.join(" or ")}` +
+    (over.includes("test episodes") && over.length > 1 ? " (the latter where a model was trained with one seed)." : ".");
+}
+
+/** How each model fares in a window, and how that compares with the other windows. */
+function windowNote(data, { errors }) {
+  const parts = Object.entries(errors).map(([number, { error, rank }]) =>
+    `${data.models[number].label} ${error == null ? "diverges" : short(error)}` +
+    (rank === 1 ? " (its largest error of all)" : ` (its ${ordinal(rank)} largest)`));
+  return `Mean state error in this window, in units of variance, and its rank among all ${data.windows} windows: ${parts.join("; ")}.`;
 }
 
 function trajectoryPart({ slot }, data) {
-  const { names, windows } = data.trajectories;
+  const { names, windows, states } = data.trajectories;
   const chosen = { window: 0, dimension: 0 };
   const redraw = chart(slot("trajectory"), "True and predicted trajectories", (look) => trajectoryFigure(data, chosen, look));
+  const tell = () => { slot("trajectory-note").textContent = windowNote(data, windows[chosen.window]); };
   slot("trajectory-controls").append(
     picker("component", names, (value) => { chosen.dimension = value; redraw(); }),
-    picker("window", windows.map((text, i) => `${i + 1}: ${text}`), (value) => { chosen.window = value; redraw(); }),
+    picker("window", windows.map(({ text }) => text), (value) => { chosen.window = value; redraw(); tell(); }),
   );
+  tell();
   const place = slot("dimensions");
-  place.style.height = `${Math.min(names.length - 1, 40) * 1.45 + 6}rem`;
+  place.style.height = `${Math.min(states, 40) * 1.45 + 6}rem`;
   chart(place, "Error by component", (look) => dimensionFigure(data, look));
 }
 
 function videoPart({ slot }, data) {
-  if (data.video) {
-    slot("video").append(element("video", { controls: true, loop: true, muted: true, playsinline: true, preload: "auto", src: `data:video/mp4;base64,${data.video}` }));
+  const { videos = [] } = data;
+  if (videos.length) {
+    const show = (number) => slot("video").replaceChildren(player(`data:video/mp4;base64,${videos[number].mp4}`, data.horizon));
+    if (videos.length > 1) slot("video-controls").append(picker("window", videos.map(({ text }) => text), show));
+    show(0);
+    slot("video-note").textContent = data.video_note ?? "";
   } else {
     slot("video-text").textContent = data.video_note;
   }
@@ -88,13 +104,30 @@ function videoPart({ slot }, data) {
 
 function trainingPart({ slot }, data) {
   const texts = { validation_state: "states, validation", validation_reward: "rewards, validation", state: "states, training", reward: "rewards, training" };
-  const known = Object.keys(texts).filter((name) => data.models.some((model) => model.training.some((run) => run.curves[name])));
+  const possible = Object.keys(texts).filter((name) => data.rewards || !name.includes("reward"));
+  const known = possible.filter((name) => data.models.some((model) => model.training.some((run) => run.curves[name])));
   const chosen = { quantity: known[0], against: "step" };
   const redraw = chart(slot("training"), "Training curves", () => trainingFigure(data, chosen));
   slot("training-controls").append(
     choice("against", [["step", "steps"], ["seconds", "seconds"]], "step", (value) => { chosen.against = value; redraw(); }),
     picker("error of", known.map((name) => texts[name]), (value) => { chosen.quantity = known[value]; redraw(); }),
   );
+}
+
+/** The modes that matter most, a row each. */
+function modesTable(modes) {
+  const number = (text) => ({ text, number: true });
+  const known = modes.some(({ share }) => share != null);
+  const percent = (share) => `${short(100 * share, 2)} %`;
+  const headings = [
+    ...(known ? [number("share of the motion"), number("with those above")] : []),
+    number("period (steps)"), number("half-life (steps)"), { text: "what it does" },
+  ];
+  const rows = modes.map(({ share, cumulative, period, half_life, words }) => [
+    ...(known ? [percent(share), percent(cumulative)] : []),
+    period == null ? "none" : short(period), half_life == null ? "none" : short(half_life), words,
+  ]);
+  return table(headings, rows);
 }
 
 function spectrumPart({ slot }, data) {
@@ -111,6 +144,8 @@ function spectrumPart({ slot }, data) {
     const count = aliased.filter(Boolean).length;
     if (count) notes.push(`${count} alias: they turn by more than half a circle per step.`);
     slot("spectrum-note").textContent = notes.join(" ");
+    slot("modes-text").textContent = spectrum().sentence;
+    slot("modes").replaceChildren(modesTable(spectrum().modes));
   };
   const redraws = [
     chart(slot("disc"), "Eigenvalues in the complex plane", (look) => discFigure(spectrum(), number, look)),
@@ -138,13 +173,16 @@ function summaryPart({ slot }, data) {
     "episodes to train on": summary.episodes, "to validate on": summary.validation_episodes, "to test on": summary.test_episodes,
     "steps to train on": summary.steps.toLocaleString("en"), "state, action": `${summary.state_size}, ${summary.action_size}`,
     "episode length": summary.lengths.min === summary.lengths.max ? short(summary.lengths.min) : `${short(summary.lengths.min)} to ${short(summary.lengths.max)}`,
-    "mean return": short(summary.returns.mean, 4),
+    ...(data.rewards && { "mean return": short(summary.returns.mean, 4) }),
   };
   slot("facts").append(...Object.entries(facts).map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
-  chart(slot("returns"), "Returns of episodes", (look) => returnHistogram(summary.all_returns, look));
+  if (data.changed) slot("summary-text").textContent = "The data as it is now: it has changed since the models were trained.";
+  if (data.rewards) chart(slot("returns"), "Returns of episodes", (look) => returnHistogram(summary.all_returns, look));
+  else slot("returns").remove();
+  slot("returns-text").textContent = data.rewards ? "The chart counts them by their return, the sum of rewards: a wide spread means varied behaviour." : "They hold no rewards.";
   const number = (text) => ({ text, number: true });
   const headings = [{ text: "component" }, { text: "unit" }, number("min"), number("mean"), number("max"), number("deviation")];
-  const rows = [...summary.state, ...summary.action, summary.reward].map((column) =>
+  const rows = [...summary.state, ...summary.action, ...(data.rewards ? [summary.reward] : [])].map((column) =>
     [column.name + (column.constant ? " (constant)" : ""), column.unit, ...["min", "mean", "max", "std"].map((name) => short(column[name]))]);
   slot("columns").append(table(headings, rows));
 }
@@ -156,6 +194,10 @@ function dataSection(data, index) {
   document.getElementById("data-sections").append(made.root); // charts need a place of known width
   made.slot("scores").append(scoreTable(data));
   const tested = data.models.some((model) => model.error);
+  if (tested) {
+    made.slot("scores-text").textContent = `Mean squared error over ${data.windows} test windows of ${data.horizon} steps, in units of ` +
+      "the training data's variance; lower is better, the best is bold, and brackets hold 95 % intervals.";
+  }
   const parts = [
     ["error", tested, errorPart],
     ["trajectories", tested, trajectoryPart],
