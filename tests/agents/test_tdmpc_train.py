@@ -18,7 +18,7 @@ from koopax.agents import TDMPCConfig
 from koopax.agents import tdmpc_arm as arm
 from koopax.agents import train_tdmpc as train
 from koopax.agents.run import load_checkpoint, read_config
-from koopax.agents.tdmpc.agent import decide, learn
+from koopax.agents.tdmpc.agent import decide, learn, make_learner
 from koopax.agents.tdmpc.tasks import Task, published_action_repeat
 from koopax.agents.tdmpc.train import restore_state
 from koopax.training.metrics import read_json_lines
@@ -190,6 +190,23 @@ def test_a_repeat_sums_rewards_and_stops_at_the_end():
 def test_bad_settings_are_refused(wrong):
     with pytest.raises(KoopaxError):
         TDMPCConfig(**wrong)
+
+
+def test_published_means_published():
+    """TOLD: Linear(50 + A, 512), ELU, Linear(512, 512), ELU, Linear(512, 50); and a latent of 50 in both arms."""
+    mlp, koopman = (arm(name, published=True) for name in ("mlp", "koopman"))
+    learners = [make_learner(config, 17, 6) for config in (mlp, koopman)]
+    for learner in learners:
+        assert learner.model.core.latent_size == learner.model.core.predicted_size == 50
+        assert [layer.weight.shape for layer in learner.model.encoder.layers] == [(17, 256), (256, 50)]
+        assert [layer.weight.shape for layer in learner.model.reward.layers] == [(56, 512), (512, 512), (512, 1)]
+    core = learners[0].model.core
+    assert core.activation == "elu"
+    layers = (core.latent_input, *core.between, core.output)
+    assert [layer.weight.shape for layer in layers] == [(512, 50), (512, 512), (50, 512)]
+    assert (mlp.horizon, koopman.horizon) == (5, 20)
+    assert mlp == TDMPCConfig.from_json(json.loads(json.dumps(dataclasses.asdict(mlp))))
+    assert arm("koopman").latent_size == 128
 
 
 def test_a_config_survives_json():

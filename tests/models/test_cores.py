@@ -23,6 +23,7 @@ SMALL = {
 VARIANTS = {name: (name, options) for name, options in SMALL.items()} | {
     "koopman-remembering": ("koopman", SMALL["koopman"] | {"action_history": 3, "context_size": 2}),
     "mlp-plain": ("mlp", {"hidden": 12}),
+    "mlp-told": ("mlp", {"hidden": 12, "hidden_layers": 2, "activation": "elu"}),
     "gru-plain": ("gru", {}),
     # Sees fewer steps than the horizon has: the memory is a ring.
     "transformer-ring": ("transformer", SMALL["transformer"] | {"context": 3}),
@@ -367,10 +368,15 @@ def action_input(layer, action, duration):
 
 
 def mlp_twin(core, latent, actions, durations):
+    activate = {"relu": lambda x: np.maximum(x, 0.0), "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0)))}[
+        core.activation
+    ]
     latents = []
     for action, duration in zip(actions, durations, strict=True):
-        hidden = linear(core.latent_input, latent) + action_input(core.action_input, action, duration)
-        latent = linear(core.output, np.maximum(hidden, 0.0))
+        hidden = activate(linear(core.latent_input, latent) + action_input(core.action_input, action, duration))
+        for layer in core.between:
+            hidden = activate(linear(layer, hidden))
+        latent = linear(core.output, hidden)
         latents.append(latent)
     return np.stack(latents)
 

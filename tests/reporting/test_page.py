@@ -121,3 +121,32 @@ def test_no_run_at_all_is_one_sentence(folders, tmp_path):
     assert done.stderr.startswith("error: there is no run to report on (and 1 more): ")
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+RUNS = {
+    "model": "train data.npz --model mlp --horizon 10 --steps 4 --batch-size 4",
+    "sac": "agent train sac --task Pendulum-v1 --steps 10080",
+    "tdmpc": "agent train tdmpc --task Pendulum-v1 --dynamics mlp --steps 400 --horizon 2 --samples 8 --iterations 1 "
+    "--latent-size 8 --batch-size 4 --seed-decisions 250 --evaluate-episodes 1",
+}
+
+
+def test_a_model_and_both_agents_in_one_report(tmp_path):
+    """Trained through the command line, with the folders as it leaves them."""
+    done = koopax(*["data", "collect", "--env", "Pendulum-v1", "--steps", "1000", "--out", "data.npz"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name, command in RUNS.items():
+        done = koopax(*command.split(), "--out", f"runs/{name}", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        recorded = json.loads((tmp_path / "runs" / name / "config.json").read_text())
+        assert recorded["kind"] == name
+        assert recorded["outcome"]["stopped"] == "finished"
+    done = koopax(*["report", "runs", "--horizon", "10", "--windows", "8", "--out", "report.html"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = document_of(tmp_path / "report.html")
+    assert not document["problems"]
+    assert [data["name"] for data in document["data"]] == ["data.npz"]
+    (task,) = document["agents"]
+    assert (task["task"], [group["label"] for group in task["groups"]]) == ("Pendulum-v1", ["sac", "tdmpc · mlp"])
+    assert [run["kind"] for run in document["runs"]] == ["model", "agent", "agent"]
+    assert all(run["provenance"] for run in document["runs"])

@@ -105,7 +105,8 @@ def _(core: PaperListingCore, horizon: int, batch_size: int, stride: int = 1) ->
 @core_flops.register
 def _(core: MLPCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
     hidden = core.latent_input.weight.shape[0]
-    each = _actions(core.action_input) + 2 * _product(core.latent_size, hidden)
+    between = len(core.between) * _product(hidden, hidden)
+    each = _actions(core.action_input) + 2 * _product(core.latent_size, hidden) + between
     return Flops(batch_size * horizon * each)
 
 

@@ -90,6 +90,7 @@ def write_config(
     """Record what a run is, before its first step."""
     document = {
         "format": FORMAT,
+        "kind": "model",
         "train": asdict(config),
         "model": asdict(model.config),
         "parameters": model.num_parameters(),

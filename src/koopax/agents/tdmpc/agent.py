@@ -1,14 +1,12 @@
 """The agent: everything that learns in one pytree, one compiled call for many updates and one for a decision."""
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import PyTree
 
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.agents.networks import moving_average
@@ -94,7 +92,8 @@ def update(
         learner.model, learner.targets, learner.policy, batch, config, key=target_key
     )
     changes, model_optimiser = optimiser.update(gradients, learner.model_optimiser)
-    changes = eqx.tree_at(lambda model: model.core, changes, replace_fn=_times(config.core_rate))
+    core_changes = jax.tree.map(lambda leaf: config.core_rate * leaf, changes.core)  # type: ignore[union-attr]
+    changes = eqx.tree_at(lambda model: model.core, changes, core_changes)
     model = eqx.apply_updates(learner.model, changes)
 
     valued = config.valued_steps
@@ -114,10 +113,6 @@ def update(
         "gradient_norm": optax.tree.norm(gradients),
     }
     return new, found.errors, metrics
-
-
-def _times(factor: float) -> Callable[[PyTree], PyTree]:
-    return lambda tree: jax.tree.map(lambda leaf: factor * leaf, tree)
 
 
 def make_planner(config: TDMPCConfig, length: int) -> MPPI:

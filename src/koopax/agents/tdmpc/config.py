@@ -219,13 +219,22 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "koopman": {"horizon": 20, "latent_size": 128, "core_rate": 3.0, "plan_growth": 6_250},
 }
 
+# With `published`, both have TD-MPC's latent and nothing beside it, and mlp is TOLD: two hidden layers of ELU.
+PUBLISHED_CORES: Mapping[str, tuple[tuple[str, Any], ...]] = {
+    "mlp": (("hidden", 512), ("hidden_layers", 2), ("activation", "elu")),
+    "koopman": (("context_size", 0), ("action_history", 1)),
+}
+
 
 def tdmpc_arm(dynamics: str, *, published: bool = False, **changes: Any) -> TDMPCConfig:
     """The config of an arm, with these changes; with `published` sizes or those for one CPU core.
 
     Fewer samples have fewer elites: no more than half of them.
     """
-    settings = {**(PUBLISHED if published else {}), **ARMS.get(dynamics, ARMS["mlp"]), **changes}
+    settings = {**ARMS.get(dynamics, ARMS["mlp"])}
+    if published:
+        settings |= {**PUBLISHED, "core_options": PUBLISHED_CORES.get(dynamics, ())}
+    settings |= changes
     if "samples" in changes and "elites" not in changes:
         settings["elites"] = min(settings.get("elites", TDMPCConfig.elites), max(1, changes["samples"] // 2))
     return TDMPCConfig(dynamics=dynamics, **settings)
