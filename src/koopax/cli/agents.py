@@ -24,6 +24,8 @@ def sac(
     out: Path,
     steps: int | None = None,
     seed: int | None = None,
+    evaluate_every: int | None = None,
+    evaluate_episodes: int | None = None,
     resume: bool = False,
 ) -> None:
     """Soft Actor-Critic from states, with batch-normalised critics.
@@ -33,7 +35,9 @@ def sac(
         out: folder for metrics, checkpoints and policy snapshots.
         steps: environment steps; a million if not given.
         seed: of everything random; 0 if none is given.
-        resume: continue the run in `out` with its own settings; only steps may change.
+        evaluate_every: environment steps between evaluations.
+        evaluate_episodes: episodes per evaluation.
+        resume: continue the run in `out` with its own settings; only steps and evaluations may change.
     """
     from koopax.agents import SACConfig, train_sac
     from koopax.agents.run import read_config
@@ -44,7 +48,8 @@ def sac(
         _refuse_changes(_given(fixed), recorded, out)
     else:
         recorded = SACConfig(env=task or "HalfCheetah-v5", seed=seed or 0)
-    config = dataclasses.replace(recorded, **_given({"steps": steps}))
+    changeable = {"steps": steps, "evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes}
+    config = dataclasses.replace(recorded, **_given(changeable))
     with training_progress(f"{config.env} sac", config.steps, None) as watch:
         result = train_sac(config, out, resume=resume, watch=watch)
     _tell(result)
@@ -89,7 +94,7 @@ def tdmpc(
         action_repeat: environment steps per decision; as published for DMC tasks, 1 elsewhere.
         evaluate_every: decisions between evaluations.
         evaluate_episodes: episodes per evaluation.
-        published: TD-MPC's published sizes instead of those for one CPU core.
+        published: TD-MPC's published sizes, and TOLD's dynamics for mlp, instead of those for one CPU core.
         resume: continue the run in `out` with its own settings; only steps and evaluations may change.
     """
     from koopax.agents import TDMPCConfig, tdmpc_arm, train_tdmpc
