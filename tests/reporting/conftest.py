@@ -14,8 +14,10 @@ from run_samples import HORIZON, sac_run, train, untrained
 
 from koopax.collection import collect
 from koopax.data import Episodes, save
-from koopax.reporting.build import write_report
+from koopax.reporting.build import describe, write_report
 from koopax.reporting.models import Effort
+from koopax.reporting.page import page as page_of
+from koopax.reporting.runs import read_runs
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +50,24 @@ def pendulum_swings(path: Path) -> None:
     save(Episodes.from_arrays(states, actions, [state[:-1, 0] for state in states]), path)
 
 
+EVIL = (
+    "<script>window.hacked = 1</script>",
+    '<a href="javascript:window.hacked=2">javascript:window.hacked=2</a>',
+    "<img src=x onerror='window.hacked = 3'> &lt;b&gt; %{x}",
+)
+"""Names that a page must show as they are."""
+
+
+def evil_swings(path: Path) -> None:
+    """Swings without rewards whose columns have names that want to be markup."""
+    rng = np.random.default_rng(0)
+    phase = 0.3 * np.arange(31)
+    states = [np.stack([np.sin(phase + p), np.cos(phase + p)], 1) for p in rng.uniform(0, 6, 8)]
+    actions = [0.1 * rng.normal(size=(30, 1)) for _ in states]
+    names = {"state_names": EVIL[:2], "action_names": EVIL[2:], "units": {EVIL[0]: EVIL[1]}}
+    save(Episodes.from_arrays(states, actions, **names), path)
+
+
 def all_runs(place: Path) -> None:
     data = place.parent
     random_hopper(data / "hopper.npz")
@@ -71,6 +91,25 @@ def all_runs(place: Path) -> None:
 def folders(once) -> dict[str, Path]:
     """Run folders by name."""
     return {path.name: path for path in sorted(once("runs", all_runs).iterdir())}
+
+
+@pytest.fixture(scope="session")
+def evil_page(once, folders) -> Path:
+    """A report on data without rewards, with evil names wherever data or folders give a name."""
+
+    def make(path: Path) -> None:
+        place = path.with_suffix("")
+        place.mkdir()
+        evil_swings(place / "swings.npz")
+        run = untrained(folders["koopman-0"], place / "a <b>run", "koopman", source=place / "swings.npz")
+        document = describe(read_runs([run, folders["sac"], folders["sac-1"]]), Effort(HORIZON, 20, 2), print)
+        document["data"][0]["models"][0]["label"] = EVIL[1]
+        document["data"][0]["name"] = document["agents"][0]["task"] = document["title"][0] = EVIL[0]
+        document["agents"][0]["groups"][0]["label"] = document["aggregates"]["agents"][0]["agent"] = EVIL[2]
+        document["problems"] = [{"run": EVIL[0], "message": EVIL[1]}]
+        path.write_text(page_of(document | {"reading": [*document["reading"], *EVIL]}))
+
+    return once("evil.html", make)
 
 
 @pytest.fixture(scope="session")

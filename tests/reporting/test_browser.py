@@ -253,6 +253,37 @@ def test_fits_a_phone(driver, page):
     report.picture("phone.png")
 
 
+def test_names_stay_names_and_data_without_rewards_has_none(driver, evil_page):
+    driver.get_log("performance")
+    report = Page.__new__(Page)
+    report.driver = driver
+    report.look()
+    report.__init__(driver, evil_page.as_uri())
+    markup = "<script>window.hacked = 1</script>"
+    chart = report.chart("error")
+    ActionChains(driver).move_to_element(chart).move_by_offset(20, 0).perform()
+    shown = report.wait(lambda: report.script("return arguments[0].querySelector('.hoverlayer').textContent", chart))
+    link = '<a href="javascript:window.hacked=2">javascript:window.hacked=2</a>'
+    assert link in shown
+    assert link in report.script("return arguments[0].querySelector('.legend').textContent", chart)
+    title = report.script("return arguments[0].querySelector('.ytitle').textContent", report.chart("trajectory"))
+    assert title == f"{markup} ({link})"
+    ticks = "return [...arguments[0].querySelectorAll('.ytick text')].map((tick) => tick.textContent)"
+    assert set(report.script(ticks, report.chart("dimensions"))) == {markup, link}
+    assert "&lt;b&gt; %{x}" in report.script(ticks, report.chart("mean", "aggregates"))[0]
+    links = report.script("return [...document.querySelectorAll('a')].map((a) => a.getAttribute('href') ?? '')")
+    assert all(address.startswith("#") for address in links)
+    assert report.script("return document.querySelectorAll('svg a, main img, main script').length") == 0
+    assert report.script("return window.hacked") is None
+    # Rewards are neither in a chart nor in a table nor in a picker of the data's section.
+    assert "reward" not in driver.find_element(By.ID, "data-0").text.lower().replace("hold no rewards", "")
+    assert not driver.find_elements(By.CSS_SELECTOR, '#data-0 [data-slot="returns"], #data-0 [value="reward"]')
+    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    addresses = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert not [address[:80] for address in addresses if not address.startswith(("file:", "data:"))]
+    report.picture("evil.png")
+
+
 def test_nothing_was_said_on_the_console(report):
     """Last: hovering, picking, playing and resizing left no error behind."""
     assert not [entry for entry in report.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
