@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from koopax._plots import BLUE, INK, ORANGE, tidy
 from koopax.reporting.predictions import choose_windows, errors_by_window, predict
-from koopax.training.tasks import model_and_test_episodes
+from koopax.training import model_and_test_episodes
 
 # Of MuJoCo's HalfCheetah: what a reader can imagine.
 COMPONENTS = {1: "body angle (rad)", 4: "back foot angle (rad)", 8: "forward speed (m/s)"}

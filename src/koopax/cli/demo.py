@@ -27,7 +27,7 @@ def demo(*, out: Path = Path("demo"), steps: int = 40_000, seconds: float = 60.0
     console.rule(f"1 · {steps} steps of {DATASET}")
     make_dataset(DATASET, steps=steps)
 
-    # The MLP is trained on 10 steps, as in the paper: on longer windows its gradients explode.
+    # The MLP is trained on 10 steps, as in the paper: a step on longer windows takes it that much longer.
     horizons = {"koopman": horizon, "mlp": 10}
     tasks = {
         name: TrainTask(
