@@ -2,7 +2,7 @@
 
 Blocks of a page run from top to bottom in one folder, as a reader would: Python blocks share their names, shell blocks
 run in bash with the real command line, and a block with `title="name"` becomes the file of that name. Blocks marked
-`text` or `json` show output and are not run. A comment before a block changes how it is run here:
+`text`, `json` or `bibtex` show output and are not run. A comment before a block changes how it is run here:
 
     <!-- test
     replace: --steps 2000 → --steps 4
@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-OUTPUT = ("text", "json")
+OUTPUT = ("text", "json", "bibtex")
 FENCE = re.compile(
     r"(?:^ *<!-- test\n(?P<directive>.*?)-->\n\s*?)?^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
