@@ -5,6 +5,7 @@ import re
 
 import pytest
 from pages import PAGES, ROOT, blocks
+
 from test_layers import LAYERS
 
 SOURCE = ROOT / "src" / "koopax"
@@ -49,5 +50,5 @@ def test_pages_import_what_a_user_imports(path):
 
 
 def test_deep_imports_are_found():
-    code = "import koopax\nfrom koopax.models import preset\nfrom koopax.models.presets import preset\nimport koopax.cli"
+    code = "from koopax.models import preset\nfrom koopax.models.presets import preset\nimport koopax, koopax.cli"
     assert list(deep_imports(code)) == ["koopax.models.presets", "koopax.cli"]
