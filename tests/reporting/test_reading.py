@@ -39,6 +39,7 @@ def test_says_what_was_trained_on_what_and_how_it_was_tested():
     assert "predict the states and rewards that follow" in text
     assert "40 windows of 20 steps from 2 episodes kept out of training" in text
     assert "predict the states that follow" in told(model("mlp", 0.3), rewards=False)
+    assert "Training took mlp 1,200 steps (15.0 s)." in told(model("mlp", 0.3, steps=1200, seconds=15.04))
 
 
 def test_names_the_best_and_by_how_much():
@@ -97,7 +98,7 @@ def test_agents():
     final = {"mean": [700.0], "low": [650.0], "high": [750.0]}
     agents = [{"task": "cheetah-run", "groups": [{"label": "tdmpc", "seeds": [0, 1], "steps": [9000], "final": final}]}]
     (text,) = reading({"data": [], "agents": agents})
-    assert "cheetah-run" in text
+    assert text.startswith("One agent learned by acting in cheetah-run.")
     assert "tdmpc reaches 700 (650 to 750, 2 seeds) after 9,000 steps" in text
 
 

@@ -63,8 +63,8 @@ def describe(runs: Runs, effort: Effort, watch: Callable[[str], None]) -> dict[s
 
 
 def _aggregates(runs: Runs, watch: Callable[[str], None]) -> dict[str, Any] | None:
-    if len(runs.agents) < 2:
-        return None
+    if len({run.task for run in runs.agents}) == len(runs.agents):
+        return None  # no task was tried twice, so there is nothing to aggregate
     watch("aggregating the agents' returns")
     try:
         return aggregates.describe(aggregates.gather(runs.agents))

@@ -48,10 +48,18 @@ def _trained(data: dict[str, Any]) -> str:
         told += f" ({summary['episodes']:,} episodes{environment}, {summary['steps']:,} steps)"
     what = "states and rewards" if data.get("rewards", True) else "states"
     start = f"{_count(len(models))} models were" if many else "One model was"
-    return (
+    sentence = (
         f"{start} trained on {told}: {labels}. {'Each' if many else 'It'} learned to predict the {what} that follow a "
         "given state, when the actions are known."
     )
+    return _joined(sentence, _effort(models))
+
+
+def _effort(models: list[dict[str, Any]]) -> str:
+    """How long each model was trained, without which errors can't be compared."""
+    known = [model for model in models if model.get("steps")]
+    taken = [f"{model['label']} {model['steps']:,} steps ({short(model['seconds'])} s)" for model in known]
+    return f"Training took {_listed(taken)}." if taken else ""
 
 
 def _protocol(data: dict[str, Any], tested: int) -> str:
@@ -145,7 +153,10 @@ def _diverged(models: list[dict[str, Any]]) -> str:
 def _modes(ranked: list[dict[str, Any]]) -> str:
     """Which modes carry the motion of the best model that has any."""
     model = next((model for model in ranked if "spectrum" in model), None)
-    return f"What {model['label']} has learned: {model['spectrum']['sentence']}" if model else ""
+    if model is None:
+        return ""
+    sentence = model["spectrum"]["sentence"]
+    return f"The modes of {model['label']}, which is a Koopman model: {sentence[0].lower()}{sentence[1:]}"
 
 
 def _agents(task: dict[str, Any]) -> str:
@@ -157,9 +168,10 @@ def _agents(task: dict[str, Any]) -> str:
         interval = f" ({short(low)} to {short(high)}, {seeds} seeds)" if seeds > 1 else " (one seed)"
         steps = f" after {group['steps'][-1]:,.0f} steps" if group.get("steps") else ""
         parts.append(f"{group['label']} reaches {short(mean)}{interval}{steps}")
+    who = f"{_count(len(ranked))} agents" if len(ranked) > 1 else "One agent"
     return (
-        f"Agents that learned by acting in {task['task']}, by the return (sum of rewards) of their last evaluation, "
-        f"higher is better: {'; '.join(parts)}."
+        f"{who} learned by acting in {task['task']}. By the return (sum of rewards, higher is better) of the last "
+        f"evaluation, {'; '.join(parts)}."
     )
 
 

@@ -220,7 +220,9 @@ function agentSection(task, index) {
   made.slot("name").textContent = task.task;
   document.getElementById("agent-sections").append(made.root);
   const headings = [{ text: "agent" }, { text: "final return" }, { text: "seeds", number: true }];
-  const rows = task.groups.map((group, number) => [named(group.label, number), withInterval(group.final), String(group.seeds.length)]);
+  const rows = task.groups.map((group, number) => [
+    named(group.label, number), group.seeds.length > 1 ? withInterval(group.final) : short(group.final.mean[0]), String(group.seeds.length),
+  ]);
   made.slot("scores").append(element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Scores" }, table(headings, rows)));
   const chosen = { shown: "mean" };
   const redraw = chart(made.slot("returns"), `Return on ${task.task}`, () => returnFigure(task, chosen));
