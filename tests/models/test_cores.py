@@ -10,6 +10,7 @@ import pytest
 
 from koopax import DynamicsModel, Episodes, KoopaxError, load_model
 from koopax.models.latent import CORES, Memory, SequenceDynamics, advance, begin, core_class, latent_of, make_core
+from koopax.models.linear import LinearCore
 from koopax.models.presets import PRESETS, preset
 
 LATENT, ACTIONS, HORIZON = 8, 3, 9
@@ -19,6 +20,7 @@ SMALL = {
     "gru": {"action_embedding": 5},
     "transformer": {"layers": 2, "heads": 2, "feedforward": 12, "context": 16},
     "dssm": {"layers": 2, "state_size": 6},
+    "linear": {},
 }
 VARIANTS = {name: (name, options) for name, options in SMALL.items()} | {
     "koopman-remembering": ("koopman", SMALL["koopman"] | {"action_history": 3, "context_size": 2}),
@@ -46,7 +48,12 @@ def test_every_core_is_tested():
 @cache
 def small(variant):
     name, options = VARIANTS[variant]
-    return make_core(name, LATENT, ACTIONS, key=jax.random.key(0), **options)
+    core = make_core(name, LATENT, ACTIONS, key=jax.random.key(0), **options)
+    if isinstance(core, LinearCore):  # begins at the identity, where much would hold by itself
+        shapes = core.matrix.shape, core.inputs.shape
+        drawn = (0.4 * jax.random.normal(jax.random.key(number), shape) for number, shape in enumerate(shapes))
+        core = eqx.tree_at(lambda own: (own.matrix, own.inputs), core, tuple(drawn))
+    return core
 
 
 def trajectory(seed=1, horizon=HORIZON, width=LATENT):
@@ -285,7 +292,7 @@ def test_a_saved_model_predicts_bit_for_bit_the_same(name, tmp_path):
 # Presets.
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"dmdc", "edmd"}))
 def test_presets_have_the_published_size(name):
     data = episodes(17, 6)
     # Built without computing: shapes are enough to count.
@@ -298,7 +305,7 @@ def test_presets_have_the_published_size(name):
 
 def test_every_core_has_a_preset():
     assert set(CORES) == {settings["core"] for settings in PRESETS.values()}
-    assert set(CORES) <= set(PRESETS)
+    assert set(CORES) - {"linear"} <= set(PRESETS)
 
 
 def test_the_published_configuration():
@@ -463,7 +470,27 @@ def koopman_twin(core, latent, actions, durations):
     return np.stack(latents)
 
 
-TWINS = {"koopman": koopman_twin, "mlp": mlp_twin, "gru": gru_twin, "transformer": transformer_twin, "dssm": dssm_twin}
+def linear_twin(core, latent, actions, durations):
+    matrix, inputs = np.asarray(core.matrix), np.asarray(core.inputs)
+    found, now = [], np.asarray(latent)
+    for t, action in enumerate(np.asarray(actions)):
+        operator = matrix.copy()
+        for i, value in enumerate(action):
+            operator[:, : inputs.shape[2]] += value * inputs[i]
+        length = 1.0 if durations is None else float(durations[t])
+        now = now + length * (operator @ now - now)
+        found.append(now)
+    return np.stack(found)
+
+
+TWINS = {
+    "koopman": koopman_twin,
+    "mlp": mlp_twin,
+    "gru": gru_twin,
+    "transformer": transformer_twin,
+    "dssm": dssm_twin,
+    "linear": linear_twin,
+}
 
 
 def perturbed(core):

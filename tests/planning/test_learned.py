@@ -24,6 +24,7 @@ SMALL = {
     "gru": {},
     "transformer": {"layers": 1, "heads": 2, "feedforward": 8, "context": 8},
     "dssm": {"layers": 1, "state_size": 4},
+    "linear": {},
 }
 
 

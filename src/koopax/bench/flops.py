@@ -22,11 +22,13 @@ from scipy.fft import next_fast_len
 
 from koopax.bench.paper_listing import PaperListingCore
 from koopax.models.action_inputs import ActionInput
+from koopax.models.dictionaries import Dictionary
 from koopax.models.dssm import DSSMCore
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.gru import GRUCore
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
+from koopax.models.linear import BilinearReward
 from koopax.models.mlp import MLPCore
 from koopax.models.networks import MLP
 from koopax.models.transformer import TransformerCore
@@ -144,7 +146,9 @@ def _product(fan_in: int, fan_out: int, *, of_data: bool = False) -> float:
     return (4.0 if of_data else 6.0) * fan_in * fan_out
 
 
-def _network(network: MLP, *, of_data: bool = False) -> float:
+def _network(network: MLP | Dictionary | BilinearReward, *, of_data: bool = False) -> float:
+    if not isinstance(network, MLP):
+        raise NotImplementedError(f"the operations of {type(network).__name__} have no formula in koopax.bench.flops")
     first, *others = (layer.weight.shape for layer in network.layers)
     return _product(*first, of_data=of_data) + sum(_product(*shape) for shape in others)
 

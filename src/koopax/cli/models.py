@@ -5,7 +5,7 @@ import json as json_
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
@@ -39,7 +39,7 @@ def train(
 
     Args:
         source: a Minari id, .hdf5, .npz, .csv, .parquet or one of koopax's own names.
-        model: koopman, mlp, gru, transformer or dssm.
+        model: koopman, mlp, gru, transformer or dssm; or a regression: dmdc, edmd.
         preset: `paper` for the Koopman model as published; learning rate and steps were not published, so are ours.
         latent_size: real width of the latent, if not the preset's.
         option: any other setting of the model, such as spectrum=paper or action_embedding=16.
@@ -100,7 +100,7 @@ def evaluate(
     windows: int = WINDOWS,
     seed: int = SEED,
     best: bool = False,
-    reencode_every: int | None = None,
+    reencode_every: int | Literal["never"] | None = None,
     json: bool = False,
     columns: TableColumns = TableColumns(),  # noqa: B008  (frozen)
 ) -> None:
@@ -113,7 +113,7 @@ def evaluate(
         windows: how many windows, fixed by the seed.
         seed: decides the windows.
         best: the model with the lowest validation loss instead of the last one.
-        reencode_every: decode and encode again after so many steps.
+        reencode_every: decode and encode again after so many steps, or never; as the model does by default.
         json: print one JSON document.
         columns: for CSV and Parquet tables.
     """

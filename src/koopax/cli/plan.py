@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
@@ -24,7 +24,7 @@ def plan(
     samples: int | None = None,
     iterations: int | None = None,
     reward: str | None = None,
-    reencode_every: int | None = None,
+    reencode_every: int | Literal["never"] | None = None,
     goal: tuple[float, ...] | None = None,
     state_cost: tuple[float, ...] | None = None,
     action_cost: tuple[float, ...] | None = None,
@@ -44,7 +44,7 @@ def plan(
         samples: candidates in each iteration of a search.
         iterations: rounds of a search.
         reward: MODULE:FUNCTION of (states, actions, next_states) in jax.numpy, instead of the learned reward.
-        reencode_every: decode and encode again after so many steps of a plan.
+        reencode_every: decode and encode again after so many steps of a plan, or never; as the model does by default.
         goal: for lqr: the state to reach.
         state_cost: for lqr: weight of each component of the state's squared distance to the goal.
         action_cost: for lqr: weight of each component of the squared action, or one for all; 0.01 by default.

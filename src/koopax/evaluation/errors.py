@@ -16,7 +16,7 @@ from koopax._types import Array, Float
 from koopax.data.episodes import Episodes
 from koopax.data.windows import FixedWindows, Windows, fixed_windows
 from koopax.evaluation.protocol import SEED, WINDOWS
-from koopax.models.dynamics import DynamicsModel, Prediction
+from koopax.models.dynamics import DynamicsModel, Prediction, Reencoding
 
 BATCH = 500
 """Windows that are predicted at a time."""
@@ -38,7 +38,7 @@ def choose_windows(
     return fixed_windows(episodes, horizon, count, seed, batch_size=batch_size)
 
 
-def predict_windows(model: DynamicsModel, windows: Windows, *, reencode_every: int | None = None) -> Prediction:
+def predict_windows(model: DynamicsModel, windows: Windows, *, reencode_every: Reencoding = None) -> Prediction:
     """Roll every window out from its first state: states [time, batch, state], rewards [time, batch]."""
 
     def rollout(state: Array, actions: Array, durations: Array | None) -> Prediction:
@@ -50,7 +50,7 @@ def predict_windows(model: DynamicsModel, windows: Windows, *, reencode_every: i
 
 
 def squared_errors(
-    model: DynamicsModel, windows: Windows, *, reencode_every: int | None = None
+    model: DynamicsModel, windows: Windows, *, reencode_every: Reencoding = None
 ) -> dict[str, SquaredErrors]:
     """The errors of the model (`model`) and of the reference predictors (`constant`, `mean`) on a batch of windows.
 

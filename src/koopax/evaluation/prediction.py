@@ -18,7 +18,7 @@ from koopax.data.episodes import Episodes
 from koopax.data.windows import Windows
 from koopax.evaluation.errors import BATCH, choose_windows, squared_errors
 from koopax.evaluation.protocol import BASELINES, SEED, WINDOWS
-from koopax.models.dynamics import DynamicsModel
+from koopax.models.dynamics import DynamicsModel, Reencoding
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PredictionError:
     """What `prediction_error` found."""
 
     model: str
-    """Name of the core."""
+    """Name of the core, or of the regression."""
     horizon: int
     """Steps predicted."""
     windows: int
@@ -109,7 +109,7 @@ def prediction_error(
     horizon: int = 100,
     windows: int = WINDOWS,
     seed: int = SEED,
-    reencode_every: int | None = None,
+    reencode_every: Reencoding = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> PredictionError:
     """Predict fixed windows of test episodes and compare.
@@ -146,7 +146,7 @@ def prediction_error(
 
     state, reward = curves("model")
     return PredictionError(
-        model=model.config.core,
+        model=model.config.name,
         horizon=horizon,
         windows=done,
         nonfinite=int(totals["nonfinite"]),
@@ -157,7 +157,7 @@ def prediction_error(
 
 
 @eqx.filter_jit
-def _summed_errors(model: DynamicsModel, windows: Windows, reencode_every: int | None) -> dict[str, Any]:
+def _summed_errors(model: DynamicsModel, windows: Windows, reencode_every: Reencoding) -> dict[str, Any]:
     """Squared errors summed over the batch, [time, …], and how many predictions diverged."""
     found = squared_errors(model, windows, reencode_every=reencode_every)
     finite = jnp.isfinite(found["model"].state).all((0, 2)) & jnp.isfinite(found["model"].reward).all(0)

@@ -7,8 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from koopax.models.config import ModelConfig
     from koopax.models.dssm import DSSMCore
-    from koopax.models.dynamics import DynamicsModel, ModelConfig, OneStep, Prediction
+    from koopax.models.dynamics import DynamicsModel, OneStep, Prediction
     from koopax.models.files import load_model, save_model
     from koopax.models.gru import GRUCore
     from koopax.models.koopman import KoopmanCore
@@ -40,7 +41,7 @@ _MODULES = {
     "MLP": "networks",
     "MLPCore": "mlp",
     "Memory": "latent",
-    "ModelConfig": "dynamics",
+    "ModelConfig": "config",
     "OneStep": "dynamics",
     "PRESETS": "presets",
     "Prediction": "dynamics",

@@ -11,74 +11,35 @@ and action, and the decoder's hidden layer is computed anyway.
 The networks see normalised values; the normaliser is part of the model and saved with it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from koopax._errors import NO_ACTIONS, KoopaxError, unknown_name
+from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.data.episodes import Episodes
 from koopax.data.normalisation import Normaliser
-from koopax.models.latent import LatentDynamics, Start, advance, check_options, core_class, latent_of, make_core
-from koopax.models.networks import ACTIVATIONS, MLP
+from koopax.models.config import ModelConfig
+from koopax.models.dictionaries import Dictionary
+from koopax.models.latent import LatentDynamics, Start, advance, check_options, core_class, latent_of
+from koopax.models.linear import BilinearReward
+from koopax.models.networks import MLP
+from koopax.models.parts import make_parts
 from koopax.models.presets import PRESETS, preset
 
 if TYPE_CHECKING:
     from koopax.models.modes import SpectrumAnalysis
 
+# Steps between two returns to the encoder; None is what the model's configuration says.
+Reencoding: TypeAlias = int | Literal["never"] | None
 # What users pass where an array goes; its shape is checked.
 Numbers: TypeAlias = Array | np.ndarray | Sequence[Any]
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """All that is needed to build a model's structure; recorded in its file."""
-
-    core: str
-    """Name of the latent dynamics core."""
-    state_size: int
-    """Components of a state."""
-    action_size: int
-    """Components of an action."""
-    latent_size: int = 512
-    """Real width of a latent, to which a Koopman core with an action history adds the actions that it remembers."""
-    encoder_hidden: tuple[int, ...] = (256,)
-    """Widths of the state encoder's hidden layers."""
-    decoder_hidden: tuple[int, ...] = (256,)
-    """Widths of the state decoder's hidden layers."""
-    reward_hidden: tuple[int, ...] | None = (256,)
-    """Widths of the reward head's hidden layers; None reads the reward from the decoder of the latent it led to."""
-    activation: str = "relu"
-    """Activation of encoder, decoder and reward head, see `koopax.models.networks`."""
-    core_options: Mapping[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the core."""
-
-    def __post_init__(self) -> None:
-        for name in ("state_size", "action_size", "latent_size"):
-            size = getattr(self, name)
-            if name == "action_size" and size == 0:
-                raise KoopaxError(f"the data has no actions, and {NO_ACTIONS}")
-            if not isinstance(size, int) or size < 1:
-                raise KoopaxError(f"{name} is {size!r}: use a whole number of 1 or more.")
-        for name in ("encoder_hidden", "decoder_hidden", "reward_hidden"):
-            widths = getattr(self, name)
-            if name == "reward_hidden" and widths is None:
-                continue
-            if not isinstance(widths, tuple | list) or not all(isinstance(w, int) and w > 0 for w in widths):
-                raise KoopaxError(f"{name} is {widths!r}: use a list of widths, such as [256].")
-            object.__setattr__(self, name, tuple(widths))
-        if self.activation not in ACTIVATIONS:
-            raise unknown_name("activation", self.activation, list(ACTIVATIONS))
-
-    def __hash__(self) -> int:
-        return hash(repr(self))  # the mapping has no hash; its representation is stable
 
 
 class Prediction(NamedTuple):
@@ -105,27 +66,16 @@ class DynamicsModel(eqx.Module):
     """Normaliser, encoder, latent core, decoder and reward head. Methods take one example: `jax.vmap` for batches."""
 
     normaliser: Normaliser
-    encoder: MLP
+    encoder: MLP | Dictionary
     core: LatentDynamics
     decoder: MLP
-    reward_head: MLP | None
+    reward_head: MLP | BilinearReward | None
     config: ModelConfig = eqx.field(static=True)
 
     def __init__(self, config: ModelConfig, normaliser: Normaliser, *, key: PRNGKeyArray):
         """A model with fresh parameters; `DynamicsModel.create` is the convenient way."""
-        encoder_key, core_key, decoder_key, reward_key = jax.random.split(key, 4)
-        state, action = config.state_size, config.action_size
-        network = partial(MLP, activation=ACTIVATIONS[config.activation])
         self.normaliser = normaliser
-        self.core = make_core(config.core, config.latent_size, action, key=core_key, **config.core_options)
-        latent = self.core.latent_size
-        self.encoder = network((state, *config.encoder_hidden, latent), key=encoder_key)
-        if config.reward_hidden is None:
-            self.decoder = network((latent, *config.decoder_hidden, state + 1), key=decoder_key)
-            self.reward_head = None
-        else:
-            self.decoder = network((latent, *config.decoder_hidden, state), key=decoder_key)
-            self.reward_head = network((latent + action, *config.reward_hidden, 1), key=reward_key)
+        self.encoder, self.core, self.decoder, self.reward_head = make_parts(config, key=key)
         self.config = config
 
     @classmethod
@@ -188,7 +138,7 @@ class DynamicsModel(eqx.Module):
         *,
         past_actions: Numbers | None = None,
         durations: Numbers | None = None,
-        reencode_every: int | None = None,
+        reencode_every: Reencoding = None,
         return_latents: bool = False,
     ) -> Prediction:
         """Predict the states and rewards that a sequence of actions leads to.
@@ -199,7 +149,8 @@ class DynamicsModel(eqx.Module):
             past_actions: those taken just before the start, oldest first, where they are known; see `encode`.
             durations: `[time]`, length of each step in nominal steps, for irregular sampling; 1 by default.
             reencode_every: decode and encode again after so many steps, which pulls latents back to where the
-                encoder puts states; never by default. Actions that a latent remembers are kept, as they are known.
+                encoder puts states, or "never"; by default what the model's configuration says. Actions that a latent
+                remembers are kept, as they are known.
             return_latents: also return the latents; the last one continues the rollout with `rollout_from`.
         """
         # Lists become arrays before anything is compiled: a list's numbers would be constants of the program.
@@ -228,7 +179,7 @@ class DynamicsModel(eqx.Module):
         actions: Float[Array, "time action"],
         *,
         durations: Float[Array, " time"] | None = None,
-        reencode_every: int | None = None,
+        reencode_every: Reencoding = None,
         return_latents: bool = False,
     ) -> Prediction:
         """As `rollout`, from where an earlier one ended: its last latent, or what `advance` returned.
@@ -240,10 +191,7 @@ class DynamicsModel(eqx.Module):
         if durations is not None:
             self._check("durations", durations, (actions.shape[0],))
         normalised = self.normaliser.normalise_action(actions)
-        if reencode_every is None or reencode_every >= actions.shape[0]:
-            before, latents = self._rollout(latent, normalised, durations)
-        else:
-            before, latents = self._reencoded_rollout(latent, normalised, durations, reencode_every)
+        before, latents = self.unroll(latent, normalised, durations, reencode_every=reencode_every)
         states, rewards = jax.vmap(self.read)(before, latents, normalised)
         return Prediction(
             self.normaliser.denormalise_state(states),
@@ -262,6 +210,35 @@ class DynamicsModel(eqx.Module):
         return advance(self.core, start, self.normaliser.normalise_action(actions), durations)
 
     # Normalised units, for losses.
+
+    def unroll(
+        self,
+        start: Start,
+        actions: Float[Array, "time action"],
+        durations: Float[Array, " time"] | None = None,
+        *,
+        reencode_every: Reencoding = None,
+    ) -> tuple[Float[Array, "time latent"], Float[Array, "time latent"]]:
+        """The latents before and after each of the normalised actions, with returns to the encoder on the way."""
+        every = self.steps_between_returns(reencode_every)
+        if every is None or every >= actions.shape[0]:
+            return self._rollout(start, actions, durations)
+        return self._reencoded_rollout(start, actions, durations, every)
+
+    def steps_between_returns(self, reencode_every: Reencoding = None) -> int | None:
+        """After how many steps a rollout that is asked for like this returns to the encoder; None for never."""
+        every = self.config.reencode_every if reencode_every is None else reencode_every
+        if every is None or every == "never":
+            return None
+        if not isinstance(every, int) or every < 1:
+            raise KoopaxError(f"reencode_every is {every!r}: use 1 or more steps, or 'never'.")
+        return every
+
+    def with_reencoding(self, every: int | None) -> "DynamicsModel":
+        """The same model, returning to its encoder after so many steps; None for never."""
+        config = replace(self.config, reencode_every=every)
+        other = eqx.filter_eval_shape(lambda key: DynamicsModel(config, self.normaliser, key=key), jax.random.key(0))
+        return jax.tree.unflatten(jax.tree.structure(other), jax.tree.leaves(self))
 
     def reencode(self, latent: Float[Array, " latent"]) -> Float[Array, " latent"]:
         """g_θ(d_ξ(x)) with the past actions that x remembers: the encoder would replace what is known by a guess."""
@@ -282,10 +259,11 @@ class DynamicsModel(eqx.Module):
         return decoded, self.reward_head(jnp.concatenate([before, action]))[0]
 
     def trainable(self) -> "DynamicsModel":
-        """A model-shaped tree that is True at parameters and False elsewhere (the normaliser is never trained)."""
+        """A model-shaped tree that is True at parameters; normaliser and dictionaries are never trained."""
         spec = jax.tree.map(eqx.is_inexact_array, self)
-        frozen = jax.tree.map(lambda _: False, self.normaliser)
-        return eqx.tree_at(lambda model: model.normaliser, spec, frozen)
+        fixed = [self.normaliser, *([self.encoder] if isinstance(self.encoder, Dictionary) else [])]
+        frozen = [jax.tree.map(lambda _: False, part) for part in fixed]
+        return eqx.tree_at(lambda model: [model.normaliser, model.encoder][: len(frozen)], spec, frozen)
 
     def spectrum(self) -> "SpectrumAnalysis":
         """The modes of a Koopman core: eigenvalues, half-lives, periods. `koopax.analyse_spectrum` also weighs them."""
@@ -310,7 +288,7 @@ class DynamicsModel(eqx.Module):
         past_actions: Array | None,
         actions: Array,
         durations: Array | None,
-        reencode_every: int | None,
+        reencode_every: Reencoding,
         return_latents: bool,
     ) -> Prediction:
         return self.rollout_from(
@@ -330,8 +308,6 @@ class DynamicsModel(eqx.Module):
         self, start: Start, actions: Array, durations: Array | None, every: int
     ) -> tuple[Array, Array]:
         """As `_rollout`, starting anew from the decoded state after every so many steps."""
-        if every < 1:
-            raise KoopaxError(f"reencode_every is {every}: use 1 or more steps, or None for never.")
         whole, rest = divmod(actions.shape[0] - every, every)
 
         def part(first: int, count: int) -> tuple[Array, Array | None]:

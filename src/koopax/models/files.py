@@ -27,7 +27,8 @@ import numpy as np
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError
 from koopax.data.normalisation import Normaliser
-from koopax.models.dynamics import DynamicsModel, ModelConfig
+from koopax.models.config import ModelConfig
+from koopax.models.dynamics import DynamicsModel
 
 MAGIC = b"koopax-model\r\n"  # the line end shows a file that was mangled as text
 FORMAT = 1

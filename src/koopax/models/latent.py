@@ -203,6 +203,7 @@ CORES: dict[str, str] = {
     "gru": "koopax.models.gru:GRUCore",
     "transformer": "koopax.models.transformer:TransformerCore",
     "dssm": "koopax.models.dssm:DSSMCore",
+    "linear": "koopax.models.linear:LinearCore",
 }
 
 

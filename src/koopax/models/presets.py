@@ -12,6 +12,9 @@ stand is a choice made for each core:
 | `transformer`   | width 64 and 4 heads as in the paper; five blocks with wide feed-forward layers                |
 | `dssm`          | four S4D layers of 192 channels with 16 modes each                                             |
 
+Two more have no networks and are fitted by least squares: `dmdc`, linear in state and action, and `edmd`, in
+polynomials of the state, also multiplied by the actions.
+
 MLP and GRU see the actions themselves: in short trials on HalfCheetah, an embedding at the same size was worse.
 """
 
@@ -45,6 +48,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "spectrum": "paper",
         "spectrum_options": {"mirrored": True},
     },
+    "dmdc": {"core": "linear", "encoder": "polynomials", "encoder_options": {"degree": 1}, "coupled": 1},
+    "edmd": {"core": "linear", "encoder": "polynomials", "encoder_options": {"degree": 2}},
     "mlp": {"core": "mlp", "latent_size": 256, "hidden": 544},
     "gru": {"core": "gru", "latent_size": 288},
     "transformer": {"core": "transformer", "latent_size": 64, "layers": 5, "heads": 4, "feedforward": 512},
@@ -72,5 +77,7 @@ TRAINING: Mapping[str, Mapping[str, Any]] = {
     "gru": {"learning_rate": 6e-3, "loss_stride": 10},
     "transformer": {"learning_rate": 3e-3, "loss_stride": 10},
     "dssm": {"learning_rate": 3e-3, "loss_stride": 10},
+    # Fitted by least squares; gradient steps are for those who ask for them.
+    "linear": {"learning_rate": 1e-3, "loss_stride": 1, "steps": 0},
 }
 OTHER_TRAINING: Mapping[str, Any] = {"learning_rate": 1e-3, "loss_stride": 1}

@@ -13,7 +13,7 @@ import numpy as np
 from koopax._errors import KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.envs import LockStep, action_bounds, make
-from koopax.models.dynamics import DynamicsModel
+from koopax.models.dynamics import DynamicsModel, Reencoding
 from koopax.planning.choice import LQR_HORIZON, PLANNERS, QuadraticCost, make_lqr, make_search
 from koopax.planning.coverage import Coverage, warn_of_narrow_actions
 from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
@@ -96,7 +96,7 @@ def control_trained(
     environments: int | None = None,
     reward: str | None = None,
     cost: QuadraticCost = QuadraticCost(),  # noqa: B008  (frozen)
-    reencode_every: int | None = None,
+    reencode_every: Reencoding = None,
     watch: Watch = lambda progress: None,
     **settings: Any,
 ) -> ControlResult:
@@ -113,7 +113,7 @@ def control_trained(
         environments: stepped together; at most 10 by default.
         reward: `module:function` in the place of the learned reward.
         cost: for LQR, which knows no other reward.
-        reencode_every: decode and encode again after so many steps of a plan; never by default.
+        reencode_every: decode and encode again after so many steps of a plan, or "never"; as the model does by default.
         watch: told after every decision how far it is.
         **settings: of the planner, such as `horizon=20, samples=128`; those that are None are left at its own.
     """
@@ -152,7 +152,7 @@ def control_trained(
     )
 
 
-def _check_choice(planner: str, reward: str | None, cost: QuadraticCost, reencode_every: int | None) -> None:
+def _check_choice(planner: str, reward: str | None, cost: QuadraticCost, reencode_every: Reencoding) -> None:
     """Refuse a planner that is not there, and settings that it has no use for."""
     if planner not in PLANNERS:
         raise unknown_name("planner", planner, list(PLANNERS))
@@ -160,8 +160,8 @@ def _check_choice(planner: str, reward: str | None, cost: QuadraticCost, reencod
         raise KoopaxError("planner 'lqr' takes a quadratic cost, not --reward: pass --goal, or choose another planner.")
     if planner != "lqr" and (cost.goal is not None or cost.state_cost is not None):
         raise KoopaxError(f"--goal and --state-cost are for planner 'lqr', not {planner!r}: pass --reward instead.")
-    if reencode_every is not None and reencode_every < 1:
-        raise KoopaxError(f"reencode_every is {reencode_every}: use 1 or more steps, or leave it out for never.")
+    if isinstance(reencode_every, int) and reencode_every < 1:
+        raise KoopaxError(f"reencode_every is {reencode_every}: use 1 or more steps, or 'never'.")
 
 
 def random_return(env: str, environments: int, seed: int) -> float | None:

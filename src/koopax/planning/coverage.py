@@ -18,7 +18,7 @@ from koopax.data.episodes import Episodes
 from koopax.data.normalisation import Normaliser
 from koopax.envs import Steps
 from koopax.evaluation.prediction import prediction_error
-from koopax.models.dynamics import DynamicsModel
+from koopax.models.dynamics import DynamicsModel, Reencoding
 from koopax.planning.protocol import Box
 
 NARROW = 0.5
@@ -72,7 +72,7 @@ class Coverage:
         """Share of the states met that are outside; None before any."""
         return self.far / self.seen if self.seen else None
 
-    def prediction_error(self, reencode_every: int | None = None) -> float | None:
+    def prediction_error(self, reencode_every: Reencoding = None) -> float | None:
         """The model's mean squared error over the steps of a plan, normalised; None if too little was played."""
         episodes = [self._first_episode(i) for i in range(len(self.played[0][0]))] if self.played else []
         long = [episode for episode in episodes if len(episode[1]) >= self.steps]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from koopax._errors import KoopaxError
 from koopax._imports import import_here
 from koopax._types import Array, Float
-from koopax.models.dynamics import DynamicsModel
+from koopax.models.dynamics import DynamicsModel, Reencoding
 from koopax.models.latent import CandidateStart
 from koopax.models.networks import over_rows
 
@@ -25,7 +25,7 @@ class LearnedModel(eqx.Module):
     """Encoder, core and learned reward of a DynamicsModel; it knows no value beyond the horizon."""
 
     model: DynamicsModel
-    reencode_every: int | None = eqx.field(static=True, default=None)
+    reencode_every: Reencoding = eqx.field(static=True, default=None)
 
     @property
     def remembered_actions(self) -> int:
@@ -58,7 +58,7 @@ class LearnedModel(eqx.Module):
 
     def _starts(self, latents: Array) -> Array:
         """x_0 … x_{T−1} as the next step starts from them: some are encoded again."""
-        every = self.reencode_every
+        every = self.model.steps_between_returns(self.reencode_every)
         if every is None or every >= len(latents):
             return latents
         return latents.at[every::every].set(over_rows(self.model.reencode, latents[every::every]))
@@ -80,7 +80,7 @@ class RewardedModel(eqx.Module):
 
     model: DynamicsModel
     function: RewardFunction = eqx.field(static=True)
-    reencode_every: int | None = eqx.field(static=True, default=None)
+    reencode_every: Reencoding = eqx.field(static=True, default=None)
 
     @property
     def remembered_actions(self) -> int:
@@ -115,9 +115,10 @@ class RewardedModel(eqx.Module):
         return jnp.zeros(latents.shape[0], latents.dtype)
 
 
-def _latents(model: DynamicsModel, start: CandidateStart, actions: Array, reencode_every: int | None) -> Array:
+def _latents(model: DynamicsModel, start: CandidateStart, actions: Array, reencode_every: Reencoding) -> Array:
     """x_0 … x_T of every candidate; with `reencode_every`, decoded and encoded again after so many steps."""
-    if reencode_every is None or reencode_every >= actions.shape[0]:
+    every = model.steps_between_returns(reencode_every)
+    if every is None or every >= actions.shape[0]:
         return model.core.rollout_candidates(start, model.normaliser.normalise_action(actions))
     first = start.latent
 

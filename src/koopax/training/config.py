@@ -72,8 +72,9 @@ class TrainConfig:
         for name in ("horizon", "batch_size", "log_every", "validate_every", "validation_windows", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
+        if self.steps is not None and self.steps < 0:
+            raise KoopaxError(f"steps is {self.steps}: use 0 for a regression as it is fitted, or more.")
         for name in (
-            "steps",
             "loss_stride",
             "remat_steps",
             "microbatch_size",

@@ -19,6 +19,7 @@ from koopax.models.presets import OTHER_TRAINING, TRAINING
 from koopax.training.config import TrainConfig, stride_within
 from koopax.training.loop import Loop, Programs, fresh_state
 from koopax.training.record import Keeping, Record
+from koopax.training.regression import is_regression, regress
 from koopax.training.run import Run, read_config
 
 STEPS = 2000
@@ -126,6 +127,7 @@ def _train(
     """Train every model with its settings, in its folder, one after another on the same programs."""
     began = time.perf_counter()
     check_training(models[0], train, validation, configs[0], folders[0], keeping)
+    models = [start_training(model, train, validation, config) for model, config in zip(models, configs, strict=True)]
     if folders[0] is not None:
         keeping = replace(keeping, fingerprint=fingerprint(train))
     programs = Programs(train, validation, configs[0])
@@ -148,6 +150,15 @@ def _train(
             record.close()
     _tell_interrupted([run for run in outcomes if isinstance(run, Run)], stop, on_interrupt)
     return outcomes
+
+
+def start_training(
+    model: DynamicsModel, train: Episodes, validation: Episodes | None, config: TrainConfig
+) -> DynamicsModel:
+    """Where gradient steps begin: at the model itself, and for a regression at its least squares."""
+    if not is_regression(model):
+        return model
+    return regress(model, train, validation, horizon=config.validation_horizon or config.horizon)[0]
 
 
 def _tell_interrupted(runs: Sequence[Run], stop: StopRequest, on_interrupt: OnInterrupt) -> None:
@@ -213,7 +224,7 @@ def resolved(config: TrainConfig, core: str) -> TrainConfig:
     own = dict(TRAINING.get(core, OTHER_TRAINING))
     own["loss_stride"] = stride_within(own["loss_stride"], config.horizon)
     missing = {name: value for name, value in own.items() if getattr(config, name) is None}
-    if config.steps is None:
+    if config.steps is None and "steps" not in missing:
         missing["steps"] = STEPS if config.seconds is None else STEPS_WITH_TIME_LIMIT
     return replace(config, **missing)
 

@@ -103,6 +103,11 @@ def _roll(
     remat_steps: int | None,
 ) -> tuple[Array | None, Array]:
     """The latents before and after the chosen steps; those before only where a reward head reads them."""
+    if model.config.reencode_every is not None:
+        over_batch = (0, 1, None if durations is None else 1)
+        before, latents = jax.vmap(model.unroll, in_axes=over_batch, out_axes=1)(start, actions, durations)
+        chosen = steps_every(actions.shape[0], stride, first)
+        return before[chosen], latents[chosen]
     if model.reward_head is None:
         return None, model.core.rollout_every(
             start, actions, durations, stride=stride, first=first, remat_steps=remat_steps

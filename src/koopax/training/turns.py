@@ -14,7 +14,7 @@ from koopax._errors import DivergedError
 from koopax._interrupt import StopRequest
 from koopax._progress import Watcher
 from koopax.data.fingerprint import fingerprint
-from koopax.training.fitting import check_training, settings_for
+from koopax.training.fitting import check_training, settings_for, start_training
 from koopax.training.loop import Loop, Programs, fresh_state
 from koopax.training.record import Keeping, Record
 from koopax.training.run import Run
@@ -63,6 +63,7 @@ def run_tasks_in_turns(
             config = settings_for(task.train, {}, model, episodes.train, begun)
             keeping = Keeping(begun is not None, data=recorded_task(task), fingerprint=trained_on)
             check_training(model, episodes.train, episodes.validation, config, folder, keeping)
+            model = start_training(model, episodes.train, episodes.validation, config)
             records.append(Record(model, config, folder, keeping))
             state = records[-1].open(fresh_state(model, config))
             programs = Programs(episodes.train, episodes.validation, config)

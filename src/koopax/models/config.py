@@ -1,0 +1,75 @@
+"""What a model is made of: all that is needed to build its structure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from koopax._errors import NO_ACTIONS, KoopaxError, unknown_name
+from koopax.models.dictionaries import DICTIONARIES
+from koopax.models.networks import ACTIVATIONS
+
+ENCODERS = ("network", *DICTIONARIES)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """All that is needed to build a model's structure; recorded in its file."""
+
+    core: str
+    """Name of the latent dynamics core."""
+    state_size: int
+    """Components of a state."""
+    action_size: int
+    """Components of an action."""
+    latent_size: int = 512
+    """Real width of a latent, to which a Koopman core with an action history adds the actions that it remembers."""
+    encoder_hidden: tuple[int, ...] = (256,)
+    """Widths of the state encoder's hidden layers."""
+    decoder_hidden: tuple[int, ...] = (256,)
+    """Widths of the state decoder's hidden layers."""
+    reward_hidden: tuple[int, ...] | None = (256,)
+    """Widths of the reward head's hidden layers; None reads the reward from the decoder of the latent it led to."""
+    activation: str = "relu"
+    """Activation of encoder, decoder and reward head, see `koopax.models.networks`."""
+    encoder: str = "network"
+    """What makes latents of states: "network", or a dictionary of `koopax.models.dictionaries` for a regression, whose
+    functions then are the latent, whatever `latent_size` and the hidden layers say."""
+    encoder_options: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the dictionary."""
+    reencode_every: int | None = None
+    """Steps after which a rollout decodes and encodes again, in training and everywhere else unless told otherwise;
+    None for never."""
+    core_options: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the core."""
+
+    def __post_init__(self) -> None:
+        for name in ("state_size", "action_size", "latent_size"):
+            size = getattr(self, name)
+            if name == "action_size" and size == 0:
+                raise KoopaxError(f"the data has no actions, and {NO_ACTIONS}")
+            if not isinstance(size, int) or size < 1:
+                raise KoopaxError(f"{name} is {size!r}: use a whole number of 1 or more.")
+        for name in ("encoder_hidden", "decoder_hidden", "reward_hidden"):
+            widths = getattr(self, name)
+            if name == "reward_hidden" and widths is None:
+                continue
+            if not isinstance(widths, tuple | list) or not all(isinstance(w, int) and w > 0 for w in widths):
+                raise KoopaxError(f"{name} is {widths!r}: use a list of widths, such as [256].")
+            object.__setattr__(self, name, tuple(widths))
+        every = self.reencode_every
+        if every is not None and (not isinstance(every, int) or every < 1):
+            raise KoopaxError(f"reencode_every is {every!r}: use 1 or more steps, or None for never.")
+        if self.encoder not in ENCODERS:
+            raise unknown_name("encoder", self.encoder, list(ENCODERS))
+        if self.activation not in ACTIVATIONS:
+            raise unknown_name("activation", self.activation, list(ACTIVATIONS))
+
+    @property
+    def name(self) -> str:
+        """What the model is called in tables: the core's name, or the regression's."""
+        if self.encoder == "network":
+            return self.core
+        return "dmdc" if self.encoder_options.get("degree") == 1 else "edmd"
+
+    def __hash__(self) -> int:
+        return hash(repr(self))  # the mapping has no hash; its representation is stable

@@ -1,0 +1,56 @@
+"""The parts of a model around its core: encoder, decoder and reward head, as networks or as those of a regression."""
+
+from functools import partial
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from koopax._types import PRNGKeyArray
+from koopax.models.config import ModelConfig
+from koopax.models.dictionaries import Dictionary, make_dictionary
+from koopax.models.latent import LatentDynamics, make_core
+from koopax.models.linear import BilinearReward, LinearCore
+from koopax.models.networks import ACTIVATIONS, MLP
+
+
+class Parts(NamedTuple):
+    """All of a model but its normaliser."""
+
+    encoder: MLP | Dictionary
+    core: LatentDynamics
+    decoder: MLP
+    reward_head: MLP | BilinearReward | None
+
+
+def make_parts(config: ModelConfig, *, key: PRNGKeyArray) -> Parts:
+    """Fresh parts of a model."""
+    return _networks(config, key) if config.encoder == "network" else _regression(config, key)
+
+
+def _networks(config: ModelConfig, key: PRNGKeyArray) -> Parts:
+    encoder_key, core_key, decoder_key, reward_key = jax.random.split(key, 4)
+    state, action = config.state_size, config.action_size
+    network = partial(MLP, activation=ACTIVATIONS[config.activation])
+    core = make_core(config.core, config.latent_size, action, key=core_key, **config.core_options)
+    latent = core.latent_size
+    encoder = network((state, *config.encoder_hidden, latent), key=encoder_key)
+    if config.reward_hidden is None:
+        return Parts(encoder, core, network((latent, *config.decoder_hidden, state + 1), key=decoder_key), None)
+    decoder = network((latent, *config.decoder_hidden, state), key=decoder_key)
+    return Parts(encoder, core, decoder, network((latent + action, *config.reward_hidden, 1), key=reward_key))
+
+
+def _regression(config: ModelConfig, key: PRNGKeyArray) -> Parts:
+    """A dictionary, and a decoder that reads off it the state, which stands behind the constant."""
+    encoder_key, core_key = jax.random.split(key)
+    encoder = make_dictionary(config.encoder, config.state_size, key=encoder_key, **config.encoder_options)
+    core = make_core(config.core, encoder.size, config.action_size, key=core_key, **config.core_options)
+    decoder = MLP((encoder.size, config.state_size), key=core_key)
+    read = jnp.eye(config.state_size, encoder.size, k=1)
+    decoder = eqx.tree_at(
+        lambda own: (own.layers[0].weight, own.layers[0].bias), decoder, (read, jnp.zeros(config.state_size))
+    )
+    coupled = core.coupled if isinstance(core, LinearCore) else 1
+    return Parts(encoder, core, decoder, BilinearReward(encoder.size, config.action_size, coupled))

@@ -1,0 +1,164 @@
+"""Least squares for models whose latents are fixed functions of the state: DMDc and EDMD.
+
+With φ the dictionary and ψ(s, a) = (φ(s), a_1 φ_c(s), …, a_A φ_c(s)) the functions that the core is linear in,
+
+    W = argmin Σ_t |φ(s_{t+1}) − W ψ(s_t, a_t)|² + N ρ |W|²
+
+over the N steps of the training episodes, and likewise for the reward, which sees a_i a_j besides. Gram matrices are
+summed in float64, some thousand steps at a time; their eigenvectors give W for every ridge ρ. Of the ridges, and of
+returning to the dictionary at every step or never, what has the lowest error in free runs of validation windows is
+kept.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from koopax.data.episodes import Episodes
+from koopax.data.windows import Windows, fixed_windows
+from koopax.evaluation.prediction import prediction_error
+from koopax.models.dictionaries import Dictionary
+from koopax.models.dynamics import DynamicsModel
+from koopax.models.linear import BilinearReward, LinearCore, action_products
+
+Numbers: TypeAlias = np.ndarray | jax.Array
+RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
+RETURNS = (1, None)
+# Steps in a batch of the sums, and in all of them: more do not change some thousand coefficients.
+BATCH = 10_000
+MOST_STEPS = 400_000
+VALIDATION_WINDOWS = 256
+
+
+class Sums(NamedTuple):
+    """ΨᵀΨ and ΨᵀY over N steps, of the core and of the reward, in float64."""
+
+    count: int
+    gram: Numbers
+    latents: Numbers
+    """ΨᵀY with Y = φ(s_{t+1}), [functions, latent]."""
+    reward_gram: Numbers
+    rewards: Numbers
+    """As `latents`, [functions, 1]."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One choice of ridge and of when to return to the dictionary, and how good its free runs are."""
+
+    ridge: float
+    reencode_every: int | None
+    error: float
+    """Normalised, on validation windows; infinite where it diverges. Where there are rewards it is the geometric mean
+    of the two errors: a reward that is out of a regression's reach must not outweigh a state that is not."""
+
+
+def is_regression(model: DynamicsModel) -> bool:
+    """Whether a model's matrices are found by least squares."""
+    return isinstance(model.encoder, Dictionary) and isinstance(model.core, LinearCore)
+
+
+def regress(
+    model: DynamicsModel, train: Episodes, validation: Episodes | None, *, horizon: int
+) -> tuple[DynamicsModel, list[Trial]]:
+    """The model with its matrices fitted, and what was tried; without validation a small ridge, and always returning.
+
+    Args:
+        model: with a dictionary for an encoder and a `LinearCore`; its matrices are replaced.
+        train: episodes to fit.
+        validation: episodes to choose the ridge on.
+        horizon: steps of the free runs that are compared.
+    """
+    assert isinstance(model.encoder, Dictionary)
+    if validation is not None:
+        horizon = min(horizon, int(validation.lengths.max()))
+    low, high = _range(model, train)
+    model = eqx.tree_at(lambda own: own.encoder, model, model.encoder.within(low, high))
+    sums = _add_up(model, train)
+    if validation is None:
+        return _fitted(model, sums, RIDGES[1]).with_reencoding(1), []
+    trials, best = [], None
+    for every in RETURNS:
+        for ridge in RIDGES:
+            candidate = _fitted(model, sums, ridge).with_reencoding(every)
+            found = prediction_error(candidate, validation, horizon=horizon, windows=VALIDATION_WINDOWS)
+            errors = [curve.normalised for curve in (found.state, found.reward) if curve is not None]
+            trials.append(Trial(ridge, every, float(np.prod(errors) ** (1 / len(errors)))))
+            if best is None or trials[-1].error < best[0]:
+                best = trials[-1].error, candidate
+    assert best is not None
+    return best[1], trials
+
+
+def solve(gram: Numbers, cross: Numbers, count: int, ridge: float) -> np.ndarray:
+    """(ΨᵀΨ + N ρ)⁻¹ ΨᵀY, by the eigenvectors of ΨᵀΨ."""
+    values, vectors = np.linalg.eigh(np.asarray(gram) / count)
+    return (vectors / (np.maximum(values, 0) + ridge)) @ (vectors.T @ (np.asarray(cross) / count))
+
+
+def _range(model: DynamicsModel, train: Episodes) -> tuple[jax.Array, jax.Array]:
+    """Lowest and highest normalised states."""
+    found = train.statistics().state
+    scale = model.normaliser
+    low, high = (jnp.asarray(bound, jnp.float32) for bound in (found.minimum, found.maximum))
+    return scale.normalise_state(low), scale.normalise_state(high)
+
+
+def _add_up(model: DynamicsModel, train: Episodes) -> Sums:
+    """The sums over the training steps, or over as many of them as are enough, drawn at random."""
+    total: Sums | None = None
+    # In float64: the gram of high powers is nearly singular.
+    with jax.enable_x64(True):
+        of_batch = jax.jit(lambda windows: _sums(model, windows))
+        for windows in fixed_windows(train, 1, MOST_STEPS, seed=0, batch_size=BATCH):
+            found = jax.device_get(of_batch(jax.tree.map(lambda array: jnp.asarray(array, jnp.float64), windows)))
+            total = found if total is None else Sums(*(mine + new for mine, new in zip(total, found, strict=True)))
+    assert total is not None  # fixed_windows refuses a set without steps
+    return total
+
+
+def _sums(model: DynamicsModel, windows: Windows) -> Sums:
+    scale = model.normaliser
+    states, actions = scale.normalise_state(windows.states), scale.normalise_action(windows.actions[0])
+    now, after = jax.vmap(model.encoder)(states[0]), jax.vmap(model.encoder)(states[1])
+    assert isinstance(model.core, LinearCore)
+    if windows.durations is not None:
+        after = now + (after - now) / windows.durations[0][:, None]  # as far as a step of nominal duration would go
+    products = actions[:, :, None] * now[:, None, : model.core.coupled]
+    functions = jnp.concatenate([now, products.reshape(len(now), -1)], axis=1)
+    of_reward = jnp.concatenate([functions, jax.vmap(action_products)(actions)], axis=1)
+    reward = scale.normalise_reward(windows.rewards[0])[:, None]
+    return Sums(len(now), functions.T @ functions, functions.T @ after, of_reward.T @ of_reward, of_reward.T @ reward)
+
+
+def _fitted(model: DynamicsModel, sums: Sums, ridge: float) -> DynamicsModel:
+    """The model with the matrices of a ridge."""
+    core, head = model.core, model.reward_head
+    assert isinstance(core, LinearCore)
+    assert isinstance(head, BilinearReward)
+    latent, shape = core.latent_size, core.inputs.shape
+    weights = solve(sums.gram, sums.latents, int(sums.count), ridge).T
+    reward = solve(sums.reward_gram, sums.rewards, int(sums.count), ridge)[:, 0]
+    coupled = latent + shape[0] * shape[2]
+    arrays = (
+        weights[:, :latent],
+        weights[:, latent:].reshape(latent, shape[0], shape[2]).transpose(1, 0, 2),
+        reward[:latent],
+        reward[latent:coupled].reshape(shape[0], shape[2]),
+        reward[coupled:],
+    )
+    return eqx.tree_at(
+        lambda own: (
+            own.core.matrix,
+            own.core.inputs,
+            own.reward_head.state_weights,
+            own.reward_head.coupled_weights,
+            own.reward_head.action_weights,
+        ),
+        model,
+        tuple(jnp.asarray(array, jnp.float32) for array in arrays),
+    )
