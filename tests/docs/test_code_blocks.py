@@ -34,11 +34,14 @@ def follow(name, tmp_path, data, monkeypatch, *, slow):
             if not block.skip and (slow or not block.slow):
                 reader.follow(block)
     finally:
+        taken = [core for core in cores if CORES[core] != cores[core]]
         for core in set(CORES) - set(cores):  # a page registers one of its own
             del CORES[core]
+        CORES.update(cores)
         for module in set(sys.modules) - loaded:
             if str(getattr(sys.modules[module], "__file__", None)).startswith(str(tmp_path)):
                 del sys.modules[module]
+    assert not taken, f"{name} takes the name of a core that koopax has: {taken}"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if blocks(ROOT / name)])
