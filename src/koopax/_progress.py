@@ -23,12 +23,12 @@ def errors() -> "Console":
 
 
 @contextmanager
-def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(description: str, *, show: bool = True) -> Iterator[Callable[[int, int], None]]:
     """A bar, moved by calling it with the amount done and the total."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors()) as bar:
+    with Progress(*columns, console=errors(), disable=not show) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -194,7 +194,6 @@ def test_ctrl_c_before_anything_is_finished():
     result = control_environment(planner(), LearnedModel(model("koopman")), **settings(), watch=stop)
     assert result.interrupted
     assert result.to_json()["mean_return"] is None
-    result.table()
 
 
 @pytest.mark.parametrize(

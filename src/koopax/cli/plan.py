@@ -54,6 +54,7 @@ def plan(
         json: print one JSON document.
     """
     from koopax._provenance import provenance
+    from koopax.cli.tables import control_table
     from koopax.planning.choice import QuadraticCost
     from koopax.planning.control import control_trained
     from koopax.training.tasks import load_trained
@@ -85,7 +86,7 @@ def plan(
         asked = {"env": env, "planner": planner, "seed": seed, "model": str(run), "best": best}
         print_json(result.to_json() | asked | provenance())
     else:
-        results().print(result.table())
+        results().print(control_table(result))
     if result.interrupted:
         errors().print(f"stopped after {len(result.returns)} of {episodes} episodes", style="yellow")
         raise SystemExit(130)

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from koopax.evaluation.prediction import ErrorCurve, PredictionError
 from koopax.evaluation.spectrum import SpectrumAnalysis
+from koopax.planning.result import ControlResult
 
 
 def error_table(errors: Sequence[PredictionError], *, rows: int = 8) -> Table:
@@ -93,6 +94,16 @@ def aggregate_table(document: dict[str, Any]) -> Table:
         shown = [f"{cell['value']:.3f}\n\\[{cell['low']:.3f}, {cell['high']:.3f}]" for cell in cells]
         table.add_row(agent["agent"], *shown, str(agent["runs"]))
     return table
+
+
+def control_table(result: ControlResult) -> Table:
+    """The returns that `koopax plan` reached, beside those of random actions."""
+    shown = Table("episodes", "mean return", "std", "lowest", "highest", "random actions", "ms per decision")
+    found = [np.mean, np.std, np.min, np.max]
+    numbers = [f"{function(result.returns):.1f}" if result.returns else "–" for function in found]
+    reference = "–" if result.random_return is None else f"{result.random_return:.1f}"
+    shown.add_row(str(len(result.returns)), *numbers, reference, f"{result.ms_per_decision:.2f}")
+    return shown
 
 
 def recurrence_table(found: dict[str, Any]) -> Table:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax._progress import progress_bar
 from koopax.collection.policies import Policy
 from koopax.collection.rollouts import EnvironmentInfo, Stage, group_size
 from koopax.collection.workers import InProcess, Workers
@@ -138,7 +139,8 @@ def _run(
     plans: list[_Plan] = []
     info: EnvironmentInfo | None = None
     stopping = False
-    with _bar(sum(stage.steps for stage in stages), progress) as advance:
+    done, total = 0, sum(stage.steps for stage in stages)
+    with progress_bar("collecting", show=progress) as watch:
         while not plans or not all(plan.complete for plan in plans):
             if interrupted.is_set():
                 if not stopping:
@@ -153,7 +155,8 @@ def _run(
                     info = content
                     plans = plans or [_Plan(stage, content.limit) for stage in stages]
                 elif kind == "steps":
-                    advance(content)
+                    done += content
+                    watch(min(done, total), total)
                 else:
                     stage, group, rollouts = content
                     plans[stage].receive(group, rollouts)
@@ -190,24 +193,6 @@ def _interrupt_flag() -> Iterator[threading.Event]:
         yield flag
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-@contextmanager
-def _bar(total: int, show: bool):
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("collecting"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not show) as bar:
-        task = bar.add_task("collecting", total=total)
-        done = 0
-
-        def advance(steps: int) -> None:
-            nonlocal done
-            done += steps
-            bar.update(task, completed=min(done, total))
-
-        yield advance
 
 
 def _assemble(

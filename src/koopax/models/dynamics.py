@@ -32,6 +32,7 @@ from koopax.models.linear import BilinearReward
 from koopax.models.networks import MLP
 from koopax.models.parts import make_parts
 from koopax.models.presets import PRESETS, preset
+from koopax.models.returns import unroll
 
 if TYPE_CHECKING:
     from koopax.models.modes import SpectrumAnalysis
@@ -220,10 +221,7 @@ class DynamicsModel(eqx.Module):
         reencode_every: Reencoding = None,
     ) -> tuple[Float[Array, "time latent"], Float[Array, "time latent"]]:
         """The latents before and after each of the normalised actions, with returns to the encoder on the way."""
-        every = self.steps_between_returns(reencode_every)
-        if every is None or every >= actions.shape[0]:
-            return self._rollout(start, actions, durations)
-        return self._reencoded_rollout(start, actions, durations, every)
+        return unroll(self.core, self.reencode, start, actions, durations, self.steps_between_returns(reencode_every))
 
     def steps_between_returns(self, reencode_every: Reencoding = None) -> int | None:
         """After how many steps a rollout that is asked for like this returns to the encoder; None for never."""
@@ -298,34 +296,6 @@ class DynamicsModel(eqx.Module):
             reencode_every=reencode_every,
             return_latents=return_latents,
         )
-
-    def _rollout(self, start: Start, actions: Array, durations: Array | None) -> tuple[Array, Array]:
-        """The latents before and after each step."""
-        latents = self.core.rollout(start, actions, durations)
-        return jnp.concatenate([latent_of(start)[None], latents[:-1]]), latents
-
-    def _reencoded_rollout(
-        self, start: Start, actions: Array, durations: Array | None, every: int
-    ) -> tuple[Array, Array]:
-        """As `_rollout`, starting anew from the decoded state after every so many steps."""
-        whole, rest = divmod(actions.shape[0] - every, every)
-
-        def part(first: int, count: int) -> tuple[Array, Array | None]:
-            chosen = slice(first, first + count)
-            return actions[chosen], None if durations is None else durations[chosen]
-
-        def chunk(latent: Array, now: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
-            before, after = self._rollout(self.reencode(latent), *now)
-            return after[-1], (before, after)
-
-        # The first chunk may go on with a memory; those that follow begin at an encoded state.
-        pieces = [self._rollout(start, *part(0, every))]
-        middle = jax.tree.map(lambda a: a.reshape(whole, every, *a.shape[1:]), part(every, whole * every))
-        last, chunks = jax.lax.scan(chunk, pieces[0][1][-1], middle)
-        pieces.append(jax.tree.map(lambda a: a.reshape(whole * every, -1), chunks))
-        if rest:
-            pieces.append(chunk(last, part((whole + 1) * every, rest))[1])
-        return jnp.concatenate([before for before, _ in pieces]), jnp.concatenate([after for _, after in pieces])
 
     def _check(self, name: str, array: Any, expected: tuple[int | None, ...], *, empty: bool = False) -> None:
         shape = np.shape(array)

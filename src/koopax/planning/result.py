@@ -1,11 +1,10 @@
-"""What a controller reached, as numbers, a JSON document and a table; and what it tells while it runs."""
+"""What a controller reached, as numbers and a JSON document; and what it tells while it runs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.table import Table
 
 from koopax.envs import Steps
 
@@ -59,12 +58,3 @@ class ControlResult:
         for name in ("mean_return", "ms_per_decision"):
             document[name] = document[name] if np.isfinite(document[name]) else None
         return document
-
-    def table(self) -> Table:
-        """The returns in a few lines."""
-        shown = Table("episodes", "mean return", "std", "lowest", "highest", "random actions", "ms per decision")
-        found = [np.mean, np.std, np.min, np.max]
-        numbers = [f"{function(self.returns):.1f}" if self.returns else "–" for function in found]
-        reference = "–" if self.random_return is None else f"{self.random_return:.1f}"
-        shown.add_row(str(len(self.returns)), *numbers, reference, f"{self.ms_per_decision:.2f}")
-        return shown

@@ -1,0 +1,45 @@
+"""A rollout that returns to the encoder on the way: parallel within a segment, sequential from one to the next."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from koopax._types import Array, Float
+from koopax.models.latent import LatentDynamics, Start, latent_of
+
+
+def unroll(
+    core: LatentDynamics,
+    reencode: Callable[[Array], Array],
+    start: Start,
+    actions: Float[Array, "time action"],
+    durations: Float[Array, " time"] | None,
+    every: int | None,
+) -> tuple[Float[Array, "time latent"], Float[Array, "time latent"]]:
+    """The latents before and after each action; `reencode` replaces the latent after every so many steps, or never."""
+    if every is None or every >= actions.shape[0]:
+        return _segment(core, start, actions, durations)
+    whole, rest = divmod(actions.shape[0] - every, every)
+
+    def part(first: int, count: int) -> tuple[Array, Array | None]:
+        chosen = slice(first, first + count)
+        return actions[chosen], None if durations is None else durations[chosen]
+
+    def segment(latent: Array, now: tuple[Array, Array | None]) -> tuple[Array, tuple[Array, Array]]:
+        before, after = _segment(core, reencode(latent), *now)
+        return after[-1], (before, after)
+
+    # The first segment may go on with a memory; those that follow begin at an encoded state.
+    pieces = [_segment(core, start, *part(0, every))]
+    middle = jax.tree.map(lambda a: a.reshape(whole, every, *a.shape[1:]), part(every, whole * every))
+    last, segments = jax.lax.scan(segment, pieces[0][1][-1], middle)
+    pieces.append(jax.tree.map(lambda a: a.reshape(whole * every, -1), segments))
+    if rest:
+        pieces.append(segment(last, part((whole + 1) * every, rest))[1])
+    return jnp.concatenate([before for before, _ in pieces]), jnp.concatenate([after for _, after in pieces])
+
+
+def _segment(core: LatentDynamics, start: Start, actions: Array, durations: Array | None) -> tuple[Array, Array]:
+    latents = core.rollout(start, actions, durations)
+    return jnp.concatenate([latent_of(start)[None], latents[:-1]]), latents
