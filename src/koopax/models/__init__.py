@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from koopax.models.dynamics import DynamicsModel, OneStep, Prediction
     from koopax.models.files import load_model, save_model
     from koopax.models.gru import GRUCore
+    from koopax.models.images import make_image_decoder, make_image_encoder
     from koopax.models.koopman import KoopmanCore
     from koopax.models.latent import (
         CORES,
@@ -53,6 +54,8 @@ _MODULES = {
     "linear_recurrence": "recurrence",
     "load_model": "files",
     "make_core": "latent",
+    "make_image_decoder": "images",
+    "make_image_encoder": "images",
     "make_spectrum": "spectrum",
     "multiply": "recurrence",
     "powers": "recurrence",
@@ -84,6 +87,8 @@ __all__ = [
     "linear_recurrence",
     "load_model",
     "make_core",
+    "make_image_decoder",
+    "make_image_encoder",
     "make_spectrum",
     "multiply",
     "powers",
