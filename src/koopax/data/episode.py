@@ -9,7 +9,7 @@ class Episode(NamedTuple):
     """One episode of T steps, without padding."""
 
     observations: np.ndarray
-    """States [T + 1, state]."""
+    """States [T + 1, state], or frames [T + 1, height, width, channels]."""
     actions: np.ndarray
     """Actions [T, action]."""
     rewards: np.ndarray

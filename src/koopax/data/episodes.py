@@ -2,9 +2,10 @@
 
 An episode of T steps is s_0, a_0, r_0, …, a_{T−1}, r_{T−1}, s_T. It takes T + 1 rows, so that one row index serves
 every array: row t holds s_t, a_t and r_t, and the last row holds s_T with zeros for the action and reward that were
-never taken.
+never taken. A state is a vector, or a frame of uint8 pixels, of which each is held once, however many a model stacks.
 """
 
+import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,10 +16,11 @@ from numpy.typing import ArrayLike
 
 from koopax._errors import KoopaxError
 from koopax.data.episode import Episode
+from koopax.data.images import frame_text
 from koopax.data.metadata import Metadata, merge
 from koopax.data.rows import Rows, is_mapped, stack_runs
 from koopax.data.statistics import Statistics, episode_ranges, statistics
-from koopax.data.validation import as_float32, check_finite, check_lists, check_sizes
+from koopax.data.validation import as_episode_array, check_finite, check_lists, check_sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,7 @@ class Episodes:
     """
 
     observations: Rows
-    """States [rows, state], float32."""
+    """States [rows, state], float32, or frames [rows, height, width, channels], uint8."""
     actions: Rows
     """Actions [rows, action], float32; zero in the last row of an episode."""
     rewards: Rows
@@ -66,7 +68,8 @@ class Episodes:
         """Episodes from lists with one array, or list of numbers, per episode.
 
         Args:
-            observations: per episode [T + 1, state], one row more than the rest.
+            observations: per episode [T + 1, state], one row more than the rest; of images
+                [T + 1, height, width, channels], uint8.
             actions: per episode [T, action].
             rewards: per episode [T]; None for data without rewards.
             durations: per episode [T], length of each step in nominal steps; None where all are 1.
@@ -88,11 +91,11 @@ class Episodes:
         for name, arrays in (*lists.items(), ("sources", sources), ("terminated", terminated)):
             if arrays is not None and len(arrays) != count:  # type: ignore[arg-type]
                 raise KoopaxError(f"{len(arrays)} {name} for {count} observation arrays: give one per episode.")  # type: ignore[arg-type]
-        columns = {name: [as_float32(a, name, i) for i, a in enumerate(arrays)] for name, arrays in lists.items()}
+        columns = {name: [as_episode_array(a, name, i) for i, a in enumerate(arrays)] for name, arrays in lists.items()}
         lengths = check_lists(columns)
         names = tuple(dict.fromkeys(sources)) if sources is not None else ("data",)
         episodes = cls(
-            observations=np.concatenate(columns["observations"]),
+            observations=_joined(columns["observations"]),
             actions=_pad(columns["actions"], 0.0),
             rewards=np.zeros(lengths.sum() + count, np.float32) if rewards is None else _pad(columns["rewards"], 0.0),
             durations=_pad(columns["durations"], 1.0) if durations is not None else None,
@@ -131,13 +134,11 @@ class Episodes:
         return (self.episode(i) for i in range(len(self)))
 
     def __repr__(self) -> str:
-        sizes = [
-            (len(self), "episode"),
-            (self.num_steps, "step"),
-            (self.state_size, "state"),
-            (self.action_size, "action"),
-        ]
+        sizes = [(len(self), "episode"), (self.num_steps, "step")]
+        sizes += [(self.state_size, "state")] if self.image_shape is None else []
+        sizes += [(self.action_size, "action")]
         told = [f"{size:,} {name}{'' if size == 1 else 's'}" for size, name in sizes]
+        told += [] if self.image_shape is None else [f"frames of {frame_text(self.image_shape)}"]
         told += [] if self.has_rewards else ["no rewards"]
         told += [] if self.durations is None else ["irregular steps"]
         told += [] if self.metadata.environment is None else [self.metadata.environment]
@@ -155,8 +156,14 @@ class Episodes:
 
     @property
     def state_size(self) -> int:
-        """Number of state columns."""
-        return self.observations.shape[1]
+        """Number of state columns; of images, numbers in a frame."""
+        return math.prod(self.observations.shape[1:])
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of a frame; None where states are vectors."""
+        height_width_channels = self.observations.shape[1:]
+        return height_width_channels if len(height_width_channels) == 3 else None
 
     @property
     def action_size(self) -> int:
@@ -240,6 +247,10 @@ class Episodes:
         """All episodes of several sets in order; sources of the same name become one."""
         if not parts:
             raise KoopaxError("nothing to concatenate: give at least one set of episodes.")
+        shapes = {part.image_shape for part in parts}
+        if len(shapes) > 1:
+            told = sorted("vectors" if shape is None else f"frames of {frame_text(shape)}" for shape in shapes)
+            raise KoopaxError(f"sets of {' and '.join(told)} cannot be concatenated: give all states the same form.")
         sizes = {(part.state_size, part.action_size) for part in parts}
         if len(sizes) > 1:
             raise KoopaxError(f"sets of different (state, action) sizes {sorted(sizes)} cannot be concatenated.")
@@ -254,8 +265,8 @@ class Episodes:
         return statistics(self)
 
     def in_memory(self) -> "Episodes":
-        """The same set with its rows in memory."""
-        if not self.is_memory_mapped:
+        """The same set with its rows in memory, each array in one piece."""
+        if isinstance(self.observations, np.ndarray) and not self.is_memory_mapped:
             return self
         load = {name: np.array(getattr(self, name)[:]) for name in ("observations", "actions", "rewards")}
         return replace(self, **load, durations=None if self.durations is None else np.array(self.durations[:]))
@@ -265,6 +276,11 @@ class Episodes:
         check_sizes(self)
         if finite:
             check_finite(self)
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    """The arrays in one; the frames of a single episode as they are, so that sets of them are built without copies."""
+    return arrays[0] if len(arrays) == 1 and arrays[0].dtype == np.uint8 else np.concatenate(arrays)
 
 
 def _pad(arrays: list[np.ndarray], value: float) -> np.ndarray:
@@ -288,7 +304,10 @@ def _stack(
     if any(part.durations is not None for part in parts):
         arrays["durations"] = [np.ones(p.starts[-1], np.float32) if p.durations is None else p.durations for p in parts]
     return Episodes(
-        **{name: stack_runs(values, which, first, rows) for name, values in arrays.items()},
+        **{
+            name: stack_runs(values, which, first, rows, copy=name != "observations" or parts[0].image_shape is None)
+            for name, values in arrays.items()
+        },
         starts=np.concatenate([[0], np.cumsum(rows)]).astype(np.int64),
         terminated=terminated,
         sources=np.asarray(sources, np.int64),

@@ -15,10 +15,11 @@ def fingerprint(episodes: Episodes) -> str:
     episodes have the same fingerprint in memory, memory-mapped, and converted to another format.
     """
     found = hashlib.blake2b(digest_size=16)
-    found.update(repr((episodes.state_size, episodes.action_size, episodes.durations is not None)).encode())
+    sizes = (episodes.image_shape or episodes.state_size, episodes.action_size, episodes.durations is not None)
+    found.update(repr(sizes).encode())
     found.update(episodes.starts.astype("<i8").tobytes())
     for chunk in iterate_chunks(episodes):
         for rows in (chunk.observations, chunk.actions, chunk.rewards, chunk.durations):
             if rows is not None and rows.size:
-                found.update(np.asarray(rows, "<f4").tobytes())
+                found.update(np.ascontiguousarray(rows, "u1" if rows.dtype == np.uint8 else "<f4").data)
     return found.hexdigest()

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from koopax.data.episodes import Episodes
+from koopax.data.images import channel_names
 from koopax.data.statistics import Columns, iterate_chunks
 
 _WINDOW = 100
@@ -13,6 +14,8 @@ _WINDOW = 100
 
 def summarise(episodes: Episodes) -> dict[str, Any]:
     """Counts, lengths, returns, and range, mean and deviation of every column; plain JSON types.
+
+    Of images, the columns of the state are the channels, and `moving_pixels` is the share of pixels that ever change.
 
     Values that are not finite are counted in `nonfinite` and left out of the other figures. Without rewards, returns
     and the reward's figures are None.
@@ -22,13 +25,17 @@ def summarise(episodes: Episodes) -> dict[str, Any]:
     lengths = episodes.lengths
     returns = episodes.returns if episodes.has_rewards else np.full(len(episodes), np.nan)
     durations = _durations(episodes)
-    columns = (found.state, found.action, found.reward)
+    shape, states, state_names = episodes.image_shape, found.state, metadata.state_names
+    if shape is not None:
+        states, state_names = _channels(found.state, shape), channel_names(shape[2])
+    columns = (states, found.action, found.reward)
     irregular = int(durations["nonfinite"]) if durations else 0
     return {
         "environment": metadata.environment,
         "episodes": episodes.num_episodes,
         "steps": episodes.num_steps,
         "state_size": episodes.state_size,
+        "image_shape": None if shape is None else list(shape),
         "action_size": episodes.action_size,
         "has_rewards": episodes.has_rewards,
         "lengths": _spread(lengths),
@@ -50,7 +57,8 @@ def summarise(episodes: Episodes) -> dict[str, Any]:
             }
             for i, name in enumerate(metadata.source_names)
         },
-        "state": _columns(found.state, metadata.state_names, "state", metadata.units),
+        "state": _columns(states, state_names, "state", metadata.units),
+        "moving_pixels": None if shape is None else _moving(found.state, shape),
         "action": _columns(found.action, metadata.action_names, "action", metadata.units),
         "reward": _reward(found.reward, episodes),
         "durations": durations,
@@ -94,6 +102,19 @@ def _columns(columns: Columns, names: Sequence[str], kind: str, units: Any) -> l
         }
         for i, name in enumerate(labels)
     ]
+
+
+def _channels(pixels: Columns, shape: tuple[int, int, int]) -> Columns:
+    """What is known of all pixels of a channel together."""
+    mean, variance, minimum, maximum = (
+        values.reshape(-1, shape[2]) for values in (pixels.mean, pixels.std**2, pixels.minimum, pixels.maximum)
+    )
+    std = np.sqrt(variance.mean(0) + mean.var(0))
+    return Columns(mean.mean(0), std, minimum.min(0), maximum.max(0), np.zeros(shape[2], np.int64))
+
+
+def _moving(pixels: Columns, shape: tuple[int, int, int]) -> float:
+    return float((~pixels.constant).reshape(-1, shape[2]).any(axis=1).mean())
 
 
 def _reward(column: Columns, episodes: Episodes) -> dict[str, Any]:

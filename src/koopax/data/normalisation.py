@@ -1,10 +1,13 @@
 """Normalisation of states, actions and rewards to zero mean and unit variance."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 
-from koopax._types import Array, Float
+from koopax._types import Array, Float, Num
 from koopax.data.episodes import Episodes
 from koopax.data.statistics import Columns
 
@@ -24,10 +27,15 @@ class Normaliser(eqx.Module):
 
     @classmethod
     def fit(cls, episodes: Episodes) -> "Normaliser":
-        """Mean and standard deviation of the episodes, summed in float64; a constant column keeps std 1."""
+        """Mean and standard deviation of the episodes, summed in float64; a constant column keeps std 1.
+
+        Of images it is every pixel's own mean, and one deviation for all: the root of the mean variance of a pixel. So
+        still pixels stay still, and always predicting the mean frame is an error of 1.
+        """
         found = episodes.statistics()
+        states = found.state if episodes.image_shape is None else _with_common_deviation(found.state)
         reward_mean, reward_std = _moments(found.reward)
-        return cls(*_moments(found.state), *_moments(found.action), reward_mean[0], reward_std[0])
+        return cls(*_moments(states), *_moments(found.action), reward_mean[0], reward_std[0])
 
     @classmethod
     def identity(cls, state_size: int, action_size: int) -> "Normaliser":
@@ -35,8 +43,8 @@ class Normaliser(eqx.Module):
         zeros, ones = jnp.zeros, jnp.ones
         return cls(zeros(state_size), ones(state_size), zeros(action_size), ones(action_size), zeros(()), ones(()))
 
-    def normalise_state(self, state: Float[Array, "*batch state"]) -> Float[Array, "*batch state"]:
-        """Raw to normalised states."""
+    def normalise_state(self, state: Num[Array, "*batch state"]) -> Float[Array, "*batch state"]:
+        """Raw to normalised states; pixels are uint8 before and float32 after."""
         return (state - stop_gradient(self.state_mean)) / stop_gradient(self.state_std)
 
     def denormalise_state(self, state: Float[Array, "*batch state"]) -> Float[Array, "*batch state"]:
@@ -58,6 +66,10 @@ class Normaliser(eqx.Module):
     def denormalise_reward(self, reward: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         """Normalised to raw rewards."""
         return reward * stop_gradient(self.reward_std) + stop_gradient(self.reward_mean)
+
+
+def _with_common_deviation(pixels: Columns) -> Columns:
+    return replace(pixels, std=np.full_like(pixels.std, np.sqrt(np.mean(pixels.std**2))))
 
 
 def _moments(columns: Columns) -> tuple[Array, Array]:

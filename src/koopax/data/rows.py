@@ -1,4 +1,4 @@
-"""Rows of memory-mapped arrays, picked episode by episode without reading them."""
+"""Rows of large arrays, on disk or of images, picked episode by episode without copying them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 
-class MappedRows:
-    """Runs of consecutive rows of arrays on disk that look like one array.
+class RowView:
+    """Runs of consecutive rows of several arrays that look like one array.
 
-    `split`, `select` and `concatenate` of a memory-mapped set return these, so that a set larger than memory can be cut
-    into training and test episodes without a copy. Run k stands for `parts[part[k]][first[k] : first[k] + length[k]]`;
-    logical row r belongs to the run found by bisection over the cumulated lengths.
+    `split`, `select` and `concatenate` of a set on disk or of images return these, so that a set that fills the memory,
+    or is larger, can be cut into training and test episodes without a copy. Run k stands for
+    `parts[part[k]][first[k] : first[k] + length[k]]`; logical row r belongs to the run found by bisection over the
+    cumulated lengths.
     """
 
     def __init__(self, parts: Sequence[np.ndarray], part: np.ndarray, first: np.ndarray, length: np.ndarray) -> None:
@@ -52,9 +53,10 @@ class MappedRows:
         if len(self.parts) == 1:
             return np.asarray(self.parts[0][physical])
         out = np.empty((*rows.shape, *self.shape[1:]), self.dtype)
-        for number, part in enumerate(self.parts):
-            here = self.part[run] == number
-            out[here] = part[physical[here]]
+        which = self.part[run]
+        for number in np.unique(which):
+            here = which == number
+            out[here] = self.parts[number][physical[here]]
         return out
 
     def _range(self, start: int, stop: int, step: int) -> np.ndarray:
@@ -72,32 +74,33 @@ class MappedRows:
         return np.concatenate(pieces) if pieces else np.empty((0, *self.shape[1:]), self.dtype)
 
 
-Rows = np.ndarray | MappedRows
+Rows = np.ndarray | RowView
 
 
 def is_mapped(array: Rows) -> bool:
     """Whether the array lives on disk."""
-    return isinstance(array, (MappedRows, np.memmap))
+    parts = array.parts if isinstance(array, RowView) else (array,)
+    return any(isinstance(part, np.memmap) for part in parts)
 
 
-def stack_runs(arrays: Sequence[Rows], which: np.ndarray, first: np.ndarray, length: np.ndarray) -> Rows:
+def stack_runs(arrays: Sequence[Rows], which: np.ndarray, first: np.ndarray, length: np.ndarray, *, copy: bool) -> Rows:
     """Runs of rows in order: run k is `arrays[which[k]][first[k] : first[k] + length[k]]`.
 
-    In memory the result is a copy; as soon as one of the arrays is on disk it is a view.
+    Without `copy`, or as soon as one of the arrays is on disk, the result is a view.
     """
-    if not any(is_mapped(array) for array in arrays):
+    if copy and not any(is_mapped(array) for array in arrays):
         pieces = [arrays[w][f : f + n] for w, f, n in zip(which, first, length, strict=True)]
         return np.concatenate(pieces) if pieces else np.asarray(arrays[0][:0])
     parts: list[np.ndarray] = []
     offsets, tables = [], []
     for array in arrays:
         offsets.append(len(parts))
-        tables.append(array if isinstance(array, MappedRows) else None)
-        parts.extend(array.parts if isinstance(array, MappedRows) else [array])
+        tables.append(array if isinstance(array, RowView) else None)
+        parts.extend(array.parts if isinstance(array, RowView) else [array])
     part, start = np.empty(len(which), np.int64), np.empty(len(which), np.int64)
     for k, (w, f) in enumerate(zip(which, first, strict=True)):
         table = tables[w]
         run = 0 if table is None else int(np.searchsorted(table.starts, f, side="right")) - 1
         part[k] = offsets[w] + (0 if table is None else table.part[run])
         start[k] = f if table is None else table.first[run] + f - table.starts[run]
-    return MappedRows(parts, part, start, length)
+    return RowView(parts, part, start, length)

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from koopax.data.episodes import Episodes
 
 _CHUNK_ROWS = 1 << 18
+_CHUNK_BYTES = 1 << 26
+"""Of images, which take more than vectors."""
 
 
 class Chunk(NamedTuple):
@@ -41,6 +43,8 @@ def episode_ranges(starts: np.ndarray, rows: int = _CHUNK_ROWS) -> Iterator[tupl
 
 def iterate_chunks(episodes: "Episodes", rows: int = _CHUNK_ROWS) -> Iterator[Chunk]:
     """The whole set in order, in chunks of whole episodes."""
+    if episodes.image_shape is not None:
+        rows = min(rows, max(1, _CHUNK_BYTES // episodes.state_size))
     for first, end in episode_ranges(episodes.starts, rows):
         piece = slice(int(episodes.starts[first]), int(episodes.starts[end]))
         yield Chunk(
@@ -79,7 +83,7 @@ class Statistics:
     """Statistics of states (T + 1 per episode), actions and rewards (T per episode)."""
 
     state: Columns
-    """Of every state column."""
+    """Of every state column; of images, of every number in a frame, [height × width × channels]."""
     action: Columns
     """Of every action column."""
     reward: Columns
@@ -118,9 +122,39 @@ class _Accumulator:
         return Columns(self.mean, std, self.minimum, self.maximum, self.nonfinite)
 
 
+class _PixelAccumulator:
+    """Sums and sums of squares of uint8 pixels, which whole numbers hold exactly; some frames at a time."""
+
+    def __init__(self, pixels: int) -> None:
+        self.count = 0
+        self.total = np.zeros(pixels, np.int64)
+        self.squares = np.zeros(pixels, np.int64)
+        self.minimum = np.full(pixels, 255, np.uint8)
+        self.maximum = np.zeros(pixels, np.uint8)
+
+    def add(self, frames: np.ndarray) -> None:
+        # The squares of so many pixels fit into 32 bits.
+        for first in range(0, len(frames), 256):
+            some = frames[first : first + 256].reshape(-1, len(self.total))
+            self.count += len(some)
+            self.total += some.sum(axis=0, dtype=np.uint32)
+            self.squares += np.square(some, dtype=np.uint16).sum(axis=0, dtype=np.uint32)
+            np.minimum(self.minimum, some.min(axis=0), out=self.minimum)
+            np.maximum(self.maximum, some.max(axis=0), out=self.maximum)
+
+    def result(self) -> Columns:
+        mean = self.total / self.count
+        # n Σx² − (Σx)² of whole numbers: nothing is lost where a pixel hardly varies.
+        spread = self.count * self.squares.astype(np.longdouble) - self.total.astype(np.longdouble) ** 2
+        std = np.asarray(np.sqrt(spread), np.float64) / self.count
+        minimum, maximum = self.minimum.astype(np.float64), self.maximum.astype(np.float64)
+        return Columns(mean, std, minimum, maximum, np.zeros(len(mean), np.int64))
+
+
 def statistics(episodes: "Episodes") -> Statistics:
     """Statistics of every column; padding rows don't count, and NaN or infinite values are left out and counted."""
-    state, action, reward = (_Accumulator(n) for n in (episodes.state_size, episodes.action_size, 1))
+    action, reward = _Accumulator(episodes.action_size), _Accumulator(1)
+    state = (_Accumulator if episodes.image_shape is None else _PixelAccumulator)(episodes.state_size)
     for chunk in iterate_chunks(episodes):
         steps = chunk.steps
         state.add(chunk.observations)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from koopax._errors import KoopaxError
+from koopax.data.images import as_frames, frame_text, looks_like_frames
 from koopax.data.statistics import iterate_chunks
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ def real_numbers(array: ArrayLike, what: str) -> np.ndarray:
         raise KoopaxError(f"{what} are not numbers ({error}): give a float array.") from error
 
 
-def as_float32(array: ArrayLike, name: str, episode: int) -> np.ndarray:
-    """One episode's array as float32, with the axes that its name asks for."""
+def as_episode_array(array: ArrayLike, name: str, episode: int) -> np.ndarray:
+    """One episode's array as float32, or frames as uint8, with the axes that its name asks for."""
+    if name == "observations" and looks_like_frames(array):
+        return as_frames(array, f"episode {episode}")
     out = real_numbers(array, f"{name} of episode {episode}")
     axes = 2 if name in ("observations", "actions") else 1
     if name in ("rewards", "durations") and out.ndim == 2 and out.shape[1] == 1:
@@ -48,6 +51,14 @@ def check_lists(columns: Mapping[str, list[np.ndarray]]) -> np.ndarray:
                     f"episode {i} has {lengths[i]} actions and {len(array)} {name}: "
                     f"{name} need {expected} rows (observations have one row more than actions and rewards)."
                 )
+            if array.shape[1:] != arrays[0].shape[1:] and 4 in (array.ndim, arrays[0].ndim):
+                this, first = (
+                    "vectors" if each.ndim == 2 else f"frames of {frame_text(each.shape[1:])}"
+                    for each in (array, arrays[0])
+                )
+                raise KoopaxError(
+                    f"the states of episode {i} are {this}, those of episode 0 {first}: every episode needs the same."
+                )
             if array.shape[1:] != arrays[0].shape[1:]:
                 raise KoopaxError(
                     f"{name} of episode {i} have {array.shape[1]} columns, those of episode 0 {arrays[0].shape[1]}: "
@@ -63,8 +74,16 @@ def check_sizes(episodes: "Episodes") -> None:
     rows = int(episodes.starts[-1])
     if episodes.num_episodes == 0 or episodes.num_steps == 0:
         raise KoopaxError("the set is empty: give at least one episode of one step.")
-    if episodes.observations.ndim != 2 or episodes.actions.ndim != 2 or episodes.rewards.ndim != 1:
-        raise KoopaxError("observations and actions need two axes (rows, columns) and rewards one.")
+    if episodes.observations.ndim not in (2, 4) or episodes.actions.ndim != 2 or episodes.rewards.ndim != 1:
+        raise KoopaxError(
+            "observations need two axes (rows, columns), or four of images (rows, height, width, channels), actions "
+            "two and rewards one."
+        )
+    if (episodes.image_shape is None) == (episodes.observations.dtype == np.uint8):
+        raise KoopaxError(
+            f"observations with {episodes.observations.ndim} axes are {episodes.observations.dtype}: images are uint8 "
+            "with four axes, vectors float32 with two."
+        )
     for name in ("observations", "actions", "rewards", "durations"):
         array = getattr(episodes, name)
         if array is not None and len(array) != rows:
@@ -83,7 +102,7 @@ def check_finite(episodes: "Episodes") -> None:
     for chunk in iterate_chunks(episodes):
         for name in ("observations", "actions", "rewards", "durations"):
             array = getattr(chunk, name)
-            if array is None:
+            if array is None or array.dtype == np.uint8:
                 continue
             bad = ~np.isfinite(array)
             if bad.any():

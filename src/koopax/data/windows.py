@@ -14,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax._errors import KoopaxError
-from koopax._types import Array, Float, Int, PRNGKeyArray
+from koopax._types import Array, Float, Int, PRNGKeyArray, UInt8
 from koopax.data.episodes import Episodes
+from koopax.data.rows import Rows
 
 
 class Windows(NamedTuple):
     """A batch of windows, time-major: a core unrolls along the first axis."""
 
-    states: Float[Array, "time+1 batch state"]
+    states: Float[Array, "time+1 batch state"] | UInt8[Array, "time+1 batch height width channels"]
     """s_t … s_{t+T}."""
     actions: Float[Array, "time batch action"]
     """a_t … a_{t+T−1}."""
@@ -29,6 +30,9 @@ class Windows(NamedTuple):
     """r_t … r_{t+T−1}; r_k belongs to (s_k, a_k)."""
     durations: Float[Array, "time batch"] | None
     """Length of each step in nominal steps, or None where all are 1."""
+    past_states: UInt8[Array, "past batch height width channels"] | None = None
+    """s_{t−n} … s_{t−1} where n were asked for, for models that see several frames at once; before an episode's first
+    frame, that frame again."""
 
 
 def valid_starts(episodes: Episodes, horizon: int) -> np.ndarray:
@@ -60,7 +64,8 @@ def _rows_of(xp, numbers, before, first_rows):
     return first_rows[episode] + numbers - before[episode]
 
 
-def _gather(xp, data: tuple, rows, horizon: int) -> Windows:
+def _gather(xp, data: tuple, rows, horizon: int, past: int, first_rows) -> Windows:
+    """The windows that begin at `rows`; `first_rows` are those of the episodes, in order."""
     index = xp.arange(horizon + 1, dtype=rows.dtype)[:, None] + rows[None, :]
     index_of_steps = index[:-1]
     observations, actions, rewards, durations = data
@@ -69,31 +74,41 @@ def _gather(xp, data: tuple, rows, horizon: int) -> Windows:
         actions=actions[index_of_steps],
         rewards=rewards[index_of_steps],
         durations=None if durations is None else durations[index_of_steps],
+        past_states=observations[_rows_before(xp, rows, past, first_rows)] if past else None,
     )
+
+
+def _rows_before(xp, rows, past: int, first_rows):
+    """The `past` rows before each of `rows`, none of them before the episode's first [past, batch]."""
+    first = first_rows[xp.searchsorted(first_rows, rows, side="right") - 1]
+    return xp.maximum(rows[None, :] - xp.arange(past, 0, -1, dtype=rows.dtype)[:, None], first[None, :])
 
 
 class WindowSampler(eqx.Module):
     """Draws windows inside a compiled step; a pytree, so pass it to the jitted function as an argument.
 
-    The arrays of an in-memory set are put on the device. Those of a memory-mapped set stay on disk and are gathered by
-    a callback to the host; the windows are the same.
+    The arrays of an in-memory set of vectors are put on the device. A memory-mapped set stays on disk and frames stay
+    where they are, once; their windows are gathered by a callback to the host and are the same.
     """
 
     before: Int[Array, "episodes+1"]
     first_rows: Int[Array, "episodes"]
     data: tuple[Array | None, ...] | None
     horizon: int = eqx.field(static=True)
+    past: int = eqx.field(static=True)
     num_windows: int = eqx.field(static=True)
-    mapped: Episodes | None = eqx.field(static=True)
+    on_host: Episodes | None = eqx.field(static=True)
 
-    def __init__(self, episodes: Episodes, horizon: int) -> None:
+    def __init__(self, episodes: Episodes, horizon: int, *, past: int = 0) -> None:
+        """Windows of `horizon` steps, each with the `past` states before it."""
         before, first_rows = _counted(episodes, horizon)
         self.before = jnp.asarray(before, jnp.int32)
         self.first_rows = jnp.asarray(first_rows, jnp.int32)
         self.horizon = horizon
         self.num_windows = int(before[-1])
-        self.mapped = episodes if episodes.is_memory_mapped else None
-        self.data = None if episodes.is_memory_mapped else jax.tree.map(jnp.asarray, _arrays(episodes))
+        self.past = past
+        self.on_host = episodes if episodes.is_memory_mapped or episodes.image_shape is not None else None
+        self.data = None if self.on_host is not None else jax.tree.map(jnp.asarray, _arrays(episodes))
 
     def sample(self, key: PRNGKeyArray, batch_size: int) -> Windows:
         """`batch_size` windows, each uniform over all `num_windows` starts; the same key gives the same windows."""
@@ -103,23 +118,24 @@ class WindowSampler(eqx.Module):
     def gather(self, rows: Int[Array, "batch"]) -> Windows:
         """The windows that begin at these rows."""
         if self.data is not None:
-            return _gather(jnp, self.data, rows, self.horizon)
-        mapped = self.mapped
-        assert mapped is not None
-        like = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.float32), _arrays(mapped))
-        shapes = jax.eval_shape(lambda data, rows: _gather(jnp, data, rows, self.horizon), like, rows)
+            return _gather(jnp, self.data, rows, self.horizon, self.past, self.first_rows)
+        episodes = self.on_host
+        assert episodes is not None
 
-        def on_host(rows):
-            return _gather(np, _arrays(mapped), np.asarray(rows, np.int64), self.horizon)
+        def of(xp, data: tuple, rows) -> Windows:
+            return _gather(xp, data, rows, self.horizon, self.past, xp.asarray(episodes.starts, rows.dtype))
 
-        return jax.pure_callback(on_host, shapes, rows)
+        like = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, _dtype(a)), _arrays(episodes))
+        shapes = jax.eval_shape(lambda data, rows: of(jnp, data, rows), like, rows)
+        return jax.pure_callback(lambda rows: of(np, _arrays(episodes), np.asarray(rows, np.int64)), shapes, rows)
 
 
 class FixedWindows:
     """The same windows every time it is iterated, as NumPy batches gathered one by one."""
 
-    def __init__(self, episodes: Episodes, rows: np.ndarray, horizon: int, batch_size: int) -> None:
+    def __init__(self, episodes: Episodes, rows: np.ndarray, horizon: int, batch_size: int, past: int = 0) -> None:
         self.episodes = episodes
+        self.past = past
         self.rows = rows
         self.horizon = horizon
         self.batch_size = batch_size
@@ -131,7 +147,7 @@ class FixedWindows:
 
     def take(self, chosen: slice | np.ndarray) -> Windows:
         """Some of the windows, in one batch."""
-        return _gather(np, _arrays(self.episodes), self.rows[chosen], self.horizon)
+        return _gather(np, _arrays(self.episodes), self.rows[chosen], self.horizon, self.past, self.episodes.starts)
 
     def __len__(self) -> int:
         return -(-len(self.rows) // self.batch_size)
@@ -141,17 +157,23 @@ class FixedWindows:
             yield self.take(slice(start, start + self.batch_size))
 
 
-def fixed_windows(episodes: Episodes, horizon: int, count: int, seed: int, *, batch_size: int = 1000) -> FixedWindows:
+def fixed_windows(
+    episodes: Episodes, horizon: int, count: int, seed: int, *, batch_size: int = 1000, past: int = 0
+) -> FixedWindows:
     """`count` different windows for evaluation, in random order; every window there is, once, where there are fewer.
 
-    Batches hold `batch_size` windows, the last one possibly fewer.
+    Batches hold `batch_size` windows, the last one possibly fewer; each window has the `past` states before it.
     """
     if count < 1 or batch_size < 1:
         raise KoopaxError(f"{count} windows in batches of {batch_size}: both must be at least 1.")
     before, first_rows = _counted(episodes, horizon)
     total = int(before[-1])
     numbers = np.random.default_rng(seed).choice(total, size=min(count, total), replace=False)
-    return FixedWindows(episodes, _rows_of(np, numbers, before, first_rows), horizon, batch_size)
+    return FixedWindows(episodes, _rows_of(np, numbers, before, first_rows), horizon, batch_size, past)
+
+
+def _dtype(rows: Rows) -> type:
+    return jnp.uint8 if rows.dtype == np.uint8 else jnp.float32
 
 
 def _arrays(episodes: Episodes) -> tuple:

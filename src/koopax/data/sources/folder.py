@@ -13,12 +13,14 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax.data.episodes import Episodes
+from koopax.data.images import frame_text
 from koopax.data.metadata import Metadata, merge
 from koopax.data.statistics import iterate_chunks
 
 HEADER = "header.json"
 _FORMAT = "koopax-episodes"
-_VERSION = 1
+_VERSION = 2
+"""1 for vectors, as ever; 2 for images."""
 _ROW_ARRAYS = ("observations", "actions", "rewards", "durations")
 _EPISODE_ARRAYS = ("starts", "terminated", "sources")
 
@@ -33,15 +35,24 @@ class FolderWriter:
         self._terminated: list[np.ndarray] = []
         self._sources: list[np.ndarray] = []
         self._metadata: Metadata | None = None
+        self._frame: tuple[int, int, int] | None = None
         self._irregular = False
 
     def append(self, episodes: Episodes) -> None:
         """Write the episodes after those already written."""
         if self._metadata is None:
             self._metadata = episodes.metadata
-            columns = {"observations": (episodes.state_size,), "actions": (episodes.action_size,)}
+            self._frame = episodes.image_shape
+            frame_or_vector = self._frame or (episodes.state_size,)
+            columns = {"observations": frame_or_vector, "actions": (episodes.action_size,)}
             for name in _ROW_ARRAYS:
-                self._files[name] = NpyFile(self.folder / f"{name}.npy", np.dtype(np.float32), columns.get(name, ()))
+                dtype = np.dtype(np.uint8 if name == "observations" and self._frame else np.float32)
+                self._files[name] = NpyFile(self.folder / f"{name}.npy", dtype, columns.get(name, ()))
+        if episodes.image_shape != self._frame:
+            raise KoopaxError(
+                f"a set of {frame_text(episodes.image_shape or ())} frames follows one of "
+                f"{frame_text(self._frame or ())}: give all states the same form."
+            )
         self._metadata, numbers = merge([self._metadata, episodes.metadata])
         self._lengths.append(episodes.lengths)
         self._terminated.append(episodes.terminated)
@@ -64,7 +75,8 @@ class FolderWriter:
         np.save(self.folder / "starts.npy", starts)
         np.save(self.folder / "terminated.npy", np.concatenate(self._terminated).astype(bool))
         np.save(self.folder / "sources.npy", np.concatenate(self._sources).astype(np.int64))
-        header = {"format": _FORMAT, "version": _VERSION, "metadata": self._metadata.to_json()}
+        version = 1 if self._frame is None else _VERSION
+        header = {"format": _FORMAT, "version": version, "metadata": self._metadata.to_json()}
         (self.folder / HEADER).write_text(json.dumps(header, indent=1, sort_keys=True) + "\n")
 
     def close(self) -> None:

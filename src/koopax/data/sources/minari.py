@@ -21,6 +21,9 @@ from koopax.data.validation import real_numbers
 
 _ID = re.compile(r"(?:[-_\w]+/)*[-_\w]+-v\d+")
 _PIECE_EPISODES = 256
+_PIECE_EPISODES_OF_IMAGES = 8
+_SMALLEST_IMAGE = 16
+"""Pixels to a side; a smaller array of uint8, such as a board, counts as numbers."""
 _DURATION = "koopax_duration"
 _STORED = "koopax"
 
@@ -67,7 +70,10 @@ def read_id(identifier: str) -> Iterator[Episodes]:
 
 
 def read(path: Path) -> Iterator[Episodes]:
-    """Episodes of a Minari folder, some at a time; dict and tuple spaces are joined in the space's own order."""
+    """Episodes of a Minari folder, some at a time; dict and tuple spaces are joined in the space's own order.
+
+    An observation that is a picture stays one.
+    """
     minari = _import()
     folder = data_folder(path) or path
     try:
@@ -80,8 +86,9 @@ def read(path: Path) -> Iterator[Episodes]:
     known = stored.get(_STORED, {})
     names = known.get("sources")
     metadata = Metadata.from_json(known["metadata"]) if known else Metadata(environment=_environment(dataset))
-    for first in range(0, dataset.total_episodes, _PIECE_EPISODES):
-        indices = range(first, min(first + _PIECE_EPISODES, dataset.total_episodes))
+    at_a_time = _PIECE_EPISODES if _picture(dataset.observation_space) is None else _PIECE_EPISODES_OF_IMAGES
+    for first in range(0, dataset.total_episodes, at_a_time):
+        indices = range(first, min(first + at_a_time, dataset.total_episodes))
         try:
             piece = _piece(dataset, indices)
         except OSError as error:
@@ -98,13 +105,44 @@ def _piece(dataset: Any, indices: range) -> Episodes:
     episodes = list(dataset.storage.get_episodes(indices))
     irregular = _DURATION in (episodes[0]["infos"] or {})
     return Episodes.from_arrays(
-        observations=[_flatten(dataset.observation_space, episode["observations"]) for episode in episodes],
+        observations=[_observations(dataset.observation_space, episode["observations"]) for episode in episodes],
         actions=[_flatten(dataset.action_space, episode["actions"]) for episode in episodes],
         rewards=[episode["rewards"] for episode in episodes],
         durations=[episode["infos"][_DURATION][:-1] for episode in episodes] if irregular else None,
         terminated=[bool(episode["terminations"][-1]) for episode in episodes],
         check=False,
     )
+
+
+def _picture(space: Any) -> Any:
+    """The space of pictures that observations are, also as the only entry of a dict; None where they are numbers.
+
+    Pictures beside other numbers are refused: an episode holds either.
+    """
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict) and len(space.spaces) == 1:
+        return _picture(*space.spaces.values())
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        if pictures := [repr(name) for name, part in parts if _picture(part) is not None]:
+            raise KoopaxError(
+                f"the observations hold the picture {pictures[0]} beside other values: an episode holds either, so "
+                "write a dataset of one of them."
+            )
+    shape = space.shape if isinstance(space, spaces.Box) and space.dtype == np.uint8 else ()
+    return space if len(shape) == 3 and min(shape[:2]) >= _SMALLEST_IMAGE else None
+
+
+def _observations(space: Any, value: Any) -> np.ndarray:
+    from gymnasium import spaces
+
+    if _picture(space) is None:
+        return _flatten(space, value)
+    while isinstance(space, spaces.Dict):
+        ((name, space),) = space.spaces.items()
+        value = value[name]
+    return np.asarray(value, np.uint8)
 
 
 def _flatten(space: Any, value: Any) -> np.ndarray:
@@ -218,6 +256,8 @@ def _spaces(episodes: Episodes) -> tuple[Any, Any]:
     low, high = (np.asarray(extra.get(key, bound), np.float32) for key, bound in _BOUNDS)
     shape = (episodes.action_size,)
     action = Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), shape, np.float32)
+    if episodes.image_shape is not None:
+        return Box(0, 255, episodes.image_shape, np.uint8), action
     return Box(-np.inf, np.inf, (episodes.state_size,), np.float32), action
 
 

@@ -8,6 +8,8 @@ Three layouts are read, told apart by their keys and axes:
   episode;
 - D4RL's flat transitions with `terminals` and `timeouts`.
 
+In the first two, uint8 frames with the axes `[height, width, channels]` may stand in the place of the axis S.
+
 `rewards` may be missing where the reader is told that there are none.
 """
 
@@ -21,6 +23,7 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax.data.episodes import Episodes
+from koopax.data.images import as_frames, looks_like_frames
 from koopax.data.metadata import Metadata
 from koopax.data.sources.d4rl import read_transitions
 from koopax.data.statistics import iterate_chunks
@@ -63,14 +66,14 @@ def _read(arrays: dict[str, np.ndarray], name: str) -> Iterator[Episodes]:
         raise KoopaxError(f"{name!r} has no array {missing[0]!r}: it holds {found}{remedy}.")
     if "lengths" in arrays:
         yield _read_flat(arrays, name)
-    elif arrays["observations"].ndim in (2, 3):
-        one = arrays["observations"].ndim == 2
+    elif arrays["observations"].ndim in (2, 3, 4, 5):
+        one = arrays["observations"].ndim in (2, 4)
         lists = ([arrays[key]] if one else arrays[key] for key in _ARRAYS)
         yield Episodes.from_arrays(*lists, check=False)
     else:
         raise KoopaxError(
             f"observations in {name!r} have shape {arrays['observations'].shape}: give [episodes, steps + 1, "
-            "states], or [rows, states] with the array 'lengths'."
+            "states], or [rows, states] with the array 'lengths'; frames are [height, width, channels]."
         )
 
 
@@ -92,7 +95,7 @@ def _read_flat(arrays: dict[str, np.ndarray], name: str) -> Episodes:
         if key in arrays
     }
     return Episodes(
-        observations=real_numbers(arrays["observations"], f"observations in {name!r}"),
+        observations=_states(arrays["observations"], name),
         **padded,
         starts=np.concatenate([[0], np.cumsum(lengths + 1)]),
         terminated=np.asarray(arrays.get("terminated", np.zeros(len(lengths))), bool),
@@ -101,11 +104,17 @@ def _read_flat(arrays: dict[str, np.ndarray], name: str) -> Episodes:
     )
 
 
+def _states(array: np.ndarray, name: str) -> np.ndarray:
+    if looks_like_frames(array):
+        return as_frames(array, repr(name))
+    return real_numbers(array, f"observations in {name!r}")
+
+
 def write(episodes: Episodes, path: Path) -> None:
     """Write our layout, uncompressed and chunk by chunk."""
     steps = episodes.num_steps
     shapes = {
-        "observations": (steps + episodes.num_episodes, episodes.state_size),
+        "observations": (steps + episodes.num_episodes, *episodes.observations.shape[1:]),
         "actions": (steps, episodes.action_size),
         "rewards": (steps,),
     }
@@ -114,7 +123,8 @@ def write(episodes: Episodes, path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, shape in shapes.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
+                dtype = np.dtype(np.uint8 if len(shape) == 4 else np.float32)
+                header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
                 np.lib.format.write_array_header_1_0(file, header | {"shape": shape})
                 for chunk in iterate_chunks(episodes):
                     rows = getattr(chunk, name)

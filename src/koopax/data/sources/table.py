@@ -15,6 +15,7 @@ import numpy as np
 
 from koopax._errors import NO_ACTIONS, KoopaxError, KoopaxWarning, unknown_name
 from koopax.data.episodes import Episodes
+from koopax.data.images import frame_text
 from koopax.data.metadata import Metadata
 from koopax.data.statistics import iterate_chunks
 
@@ -272,6 +273,11 @@ def write(episodes: Episodes, path: Path, *, suffix: str) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
+    if episodes.image_shape is not None:
+        raise KoopaxError(
+            f"a table can't hold frames of {frame_text(episodes.image_shape)}: write an .npz, an .episodes folder or a "
+            "Minari dataset."
+        )
     schema = _schema(episodes)
     open_writer = pyarrow.csv.CSVWriter if suffix == ".csv" else pyarrow.parquet.ParquetWriter
     with open_writer(path, schema) as writer:
