@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Columns of a CSV or Parquet table; those left out are guessed from their names."""
+    """Columns of a CSV or Parquet table, or of the one beside videos; those left out are guessed from their names."""
 
     episode: str | None = None
     """The column that tells episodes apart."""
@@ -18,6 +18,8 @@ class TableColumns:
     """The reward column, or `none` for data without rewards."""
     time: str | None = None
     """A column of times, for irregular sampling."""
+    size: int | None = None
+    """Pixels to a side that the frames of videos or pictures in a folder are scaled to; as they are by default."""
 
     def options(self) -> dict[str, Any]:
         """The options of `koopax.load` that were given."""

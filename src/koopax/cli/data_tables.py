@@ -33,7 +33,7 @@ def summary_table(summary: dict[str, Any]) -> Group:
         "environment": summary["environment"] or "unknown",
         "episodes": f"{summary['episodes']:,} ({summary['terminated']:,} terminated)",
         "steps": f"{summary['steps']:,}",
-        "sizes": f"{summary['state_size']} states, {summary['action_size']} actions",
+        "sizes": f"{_states(summary)}, {summary['action_size']} actions",
         "lengths": _range(summary["lengths"], ",.0f"),
         "returns": _range(summary["returns"], ",.1f") if rewarded else "the data has no rewards",
         f"{windows['horizon']}-step windows": f"{windows['count']:,} "
@@ -56,6 +56,13 @@ def summary_table(summary: dict[str, Any]) -> Group:
         numbers = ("" if column[k] is None else f"{column[k]:.4g}" for k in ("min", "mean", "max", "std"))
         table.add_row(column["name"], column["unit"] or "", *numbers, ", ".join(remarks))
     return Group(head, "", table)
+
+
+def _states(summary: dict[str, Any]) -> str:
+    if summary["image_shape"] is None:
+        return f"{summary['state_size']} states"
+    shape = "×".join(map(str, summary["image_shape"]))
+    return f"frames of {shape} ({summary['bytes'] / 2**20:,.0f} MiB, {summary['moving_pixels']:.0%} of the pixels move)"
 
 
 def _range(spread: dict[str, float | None], form: str) -> str:

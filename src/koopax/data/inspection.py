@@ -128,12 +128,14 @@ def plot_trajectories(episodes: Episodes, *, count: int = 3, columns: int = 12, 
     Only the first `steps` of an episode are drawn, or fast movements would be a blur.
 
     The episodes are spread evenly over the order of their returns, so that good and bad ones are seen; without rewards,
-    over the whole set.
+    over the whole set. Of images, `columns` frames of each episode are drawn, with equal steps between them.
     """
     from matplotlib.figure import Figure
 
     order = np.argsort(episodes.returns, kind="stable")
     chosen = order[np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))]
+    if episodes.image_shape is not None:
+        return _plot_frames(episodes, chosen, columns, steps)
     names = [*_labels(episodes, "state")[:columns], *_labels(episodes, "action")[: columns // 2]]
     names += ["reward"] if episodes.has_rewards else []
     width = min(4, len(names))
@@ -153,6 +155,24 @@ def plot_trajectories(episodes: Episodes, *, count: int = 3, columns: int = 12, 
         axis.set_axis_off()
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(chosen), fontsize=8)
     figure.supxlabel("step", fontsize=9)
+    return figure
+
+
+def _plot_frames(episodes: Episodes, chosen: np.ndarray, columns: int, steps: int) -> Any:
+    """A row of frames per episode."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(1.3 * columns, 1.6 * len(chosen)), layout="constrained")
+    axes = figure.subplots(len(chosen), columns, squeeze=False)
+    for row, index in zip(axes, chosen, strict=True):
+        episode = episodes.episode(int(index))
+        shown = np.linspace(0, min(steps, len(episode.rewards)), columns).round().astype(int)
+        for axis, step in zip(row, shown, strict=True):
+            frame = np.asarray(episode.observations[step])
+            axis.imshow(frame if frame.shape[2] in (3, 4) else frame[..., 0], cmap="gray", vmin=0, vmax=255)
+            axis.set_title(f"step {step}", fontsize=7)
+            axis.set(xticks=[], yticks=[])
+        row[0].set_ylabel(f"episode {index}", fontsize=8)
     return figure
 
 

@@ -37,6 +37,7 @@ FORMATS = {
     "npz": Format("npz", (".npz",), "NumPy archive"),
     "table": Format("table", (".csv", ".parquet"), "CSV or Parquet table with an episode column"),
     "folder": Format("folder", (".episodes",), "memory-mappable folder of .npy files"),
+    "frames": Format("frames", (), "folder of videos or pictures with a table of actions", writable=False),
 }
 
 
@@ -53,6 +54,8 @@ def load(
 ) -> Episodes:
     """Episodes from a Minari id or folder, a D4RL `.hdf5`, an `.npz`, a `.csv` or `.parquet` table, or our own folders.
 
+    A folder of videos or pictures with a table of actions is read as well, see `koopax.data.sources.frames`.
+
     Args:
         source: a path, or a Minari id (`mujoco/halfcheetah/expert-v0`; downloaded by Minari if it is not there, for
             which `pip install 'koopax[mujoco]'`).
@@ -64,12 +67,14 @@ def load(
         return source
     name = os.fspath(source)
     path, kind = _recognise(name)
-    if memory_map is None:
-        memory_map = _size(path) > _memory() / 4
     module = _module(kind)
     for option in options:
         if option not in (known := list(inspect.signature(module.read).parameters)[1:]):
             raise unknown_name(f"option of the {kind} format", option, known)
+    if memory_map is None:
+        # Of videos and pictures the files are much smaller than what is in them.
+        size = module.size_in_memory(path, **options) if kind == "frames" else _size(path)
+        memory_map = size > _memory() / 4
     if kind == "folder":
         episodes = _join(module.read(path, memory_map=memory_map))
     else:
@@ -80,7 +85,7 @@ def load(
 
 
 def _recognise(name: str) -> tuple[Path, str]:
-    from koopax.data.sources import folder, minari
+    from koopax.data.sources import folder, frames, minari
 
     path = Path(name).expanduser()
     if path.is_dir():
@@ -88,8 +93,11 @@ def _recognise(name: str) -> tuple[Path, str]:
             return path, "folder"
         if minari.data_folder(path) is not None:
             return path, "minari"
+        if frames.is_folder(path):
+            return path, "frames"
         raise KoopaxError(
-            f"{name!r} is a folder without episodes: give a Minari dataset or a folder that koopax wrote."
+            f"{name!r} is a folder without episodes: give a Minari dataset, a folder that koopax wrote, or one with a "
+            "table (.csv or .parquet) and the videos or pictures of its episodes."
         )
     kind = _format_of_suffix(path)
     if kind is not None and path.is_file():

@@ -67,13 +67,26 @@ def read(
             column `duration` in nominal steps is used if there is one.
         step_seconds: seconds of a nominal step; by default the median step of the time column.
     """
+    yield read_named(path, episode, state, action, reward, time, step_seconds)[0]
+
+
+def read_named(
+    path: Path,
+    episode: str | None,
+    state: Names,
+    action: Names,
+    reward: str | None,
+    time: str | None,
+    step_seconds: float | None,
+) -> tuple[Episodes, list[str]]:
+    """What `read` reads, and what the episodes are called in the table."""
     is_csv = path.suffix.lower() == ".csv"
     names, stored = _header(path, is_csv)
     if reward is None and stored is not None and not stored.has_rewards:
         reward = "none"
     choice = _choose(path, names, episode, state, action, reward, time)
     columns = _columns(path, is_csv, choice)
-    order, starts = _episode_rows(columns[choice.episode], str(path), choice.episode)
+    order, starts, episode_names = _episode_rows(columns[choice.episode], str(path), choice.episode)
     last = starts[1:] - 1
     data = {name: _numbers(columns[name], str(path))[order] for name in choice.numeric}
     durations = data[choice.duration].astype(np.float32) if choice.duration else None
@@ -93,13 +106,14 @@ def read(
     if step_seconds is not None:
         metadata = replace(metadata, step_seconds=float(step_seconds))
     terminated = _numbers(columns[choice.terminated], str(path))[order] > 0 if choice.terminated else None
-    yield Episodes(
+    episodes = Episodes(
         **arrays,
         starts=starts,
         terminated=np.zeros(len(last), bool) if terminated is None else np.logical_or.reduceat(terminated, starts[:-1]),
         sources=sources,
         metadata=metadata,
     )
+    return episodes, episode_names
 
 
 def _header(path: Path, is_csv: bool) -> tuple[list[str], Metadata | None]:
@@ -196,8 +210,8 @@ def _columns(path: Path, is_csv: bool, choice: _Choice) -> dict[str, Any]:
     return {name: table.column(name) for name in wanted}
 
 
-def _episode_rows(column: Any, path: str, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in episode order (of first appearance), and where each episode begins."""
+def _episode_rows(column: Any, path: str, name: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Rows in episode order (of first appearance), where each episode begins, and what it is called."""
     if column.null_count:
         raise KoopaxError(
             f"column {name!r} of {path!r} has {column.null_count} empty cells: give every row an episode."
@@ -209,7 +223,8 @@ def _episode_rows(column: Any, path: str, name: str) -> tuple[np.ndarray, np.nda
     if (short := np.flatnonzero(counts < 2)).size:
         value = encoded.dictionary[int(short[0])]
         raise KoopaxError(f"episode {value} of {path!r} has a single row: an episode needs two states or more.")
-    return order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return order, starts, [str(value) for value in encoded.dictionary.to_pylist()]
 
 
 def _numbers(column: Any, path: str) -> np.ndarray:
