@@ -16,7 +16,8 @@ from koopax.training.config import TrainConfig
 from koopax.training.losses import loss_terms, total_loss
 
 BATCH = 16
-NAMES = [*CORES, "paper-listing"]
+# A regression is not trained by gradients, unless somebody asks for it.
+NAMES = [*(name for name in CORES if name != "linear"), "paper-listing"]
 
 
 @pytest.fixture(scope="module")

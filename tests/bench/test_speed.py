@@ -109,6 +109,7 @@ def found():
         "cores": 2,
         "machine": {"processor": "abacus"},
         "commit": "0000",
+        "command": "koopax bench speed",
     }
 
 

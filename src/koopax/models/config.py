@@ -31,6 +31,8 @@ class ModelConfig:
     """Widths of the reward head's hidden layers; None reads the reward from the decoder of the latent it led to."""
     activation: str = "relu"
     """Activation of encoder, decoder and reward head, see `koopax.models.networks`."""
+    linear_paths: bool = False
+    """Whether encoder and decoder have a linear path beside their networks, where training begins at a regression."""
     encoder: str = "network"
     """What makes latents of states: "network", or a dictionary of `koopax.models.dictionaries` for a regression, whose
     functions then are the latent, whatever `latent_size` and the hidden layers say."""

@@ -29,7 +29,7 @@ from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary
 from koopax.models.latent import LatentDynamics, Start, advance, check_options, core_class, latent_of
 from koopax.models.linear import BilinearReward
-from koopax.models.networks import MLP
+from koopax.models.networks import MLP, LinearPath
 from koopax.models.parts import make_parts
 from koopax.models.presets import PRESETS, preset
 from koopax.models.returns import unroll
@@ -67,9 +67,9 @@ class DynamicsModel(eqx.Module):
     """Normaliser, encoder, latent core, decoder and reward head. Methods take one example: `jax.vmap` for batches."""
 
     normaliser: Normaliser
-    encoder: MLP | Dictionary
+    encoder: MLP | LinearPath | Dictionary
     core: LatentDynamics
-    decoder: MLP
+    decoder: MLP | LinearPath
     reward_head: MLP | BilinearReward | None
     config: ModelConfig = eqx.field(static=True)
 

@@ -11,6 +11,14 @@ What an action does depends on the state, which a linear system can't express. T
 beforehand, so that the core stays Markovian in its latent and parallel in time when the latent holds them as well:
 with h > 1 the last h − 1 actions, as delay coordinates, and with a context what the encoder says of the start, as
 coordinates that stand still. A context serves plans of some steps that begin at an observed state; it grows stale.
+
+Two more go beyond a linear input, K(u) of section 2 of the paper, and remain diagonal and parallel in time:
+
+    λ_t = μ · exp(tanh(W e_t)) + i (ω + 0.3 tanh(W′ e_t) / Δt)
+
+where e_t is the embedded action (`bilinear`: eigenvalues that depend on the action), the context (`adaptive`: those
+of where a segment starts), or both. μ keeps its sign and is scaled by 1/e to e, so that theorem 3.1 holds with bounds:
+a gradient through k steps is scaled by Π|λ̄_t| in each mode, between exp(k Δt e μ) and exp(k Δt μ / e).
 """
 
 from functools import partial
@@ -22,9 +30,12 @@ import jax.numpy as jnp
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.models.latent import CandidateStart, LatentDynamics, steps_every
-from koopax.models.networks import MLP, over_rows
+from koopax.models.networks import MLP, Linear, LinearPath, over_rows
 from koopax.models.recurrence import Method, Pair, linear_recurrence, multiply, powers
-from koopax.models.spectrum import Discrete, Spectrum, discretise, make_spectrum
+from koopax.models.spectrum import Discrete, Modulation, Spectrum, discretise, make_spectrum
+
+# How far an action or a start may turn a mode besides its own frequency, in radians per step.
+PHASE_REACH = 0.3
 
 
 class KoopmanCore(LatentDynamics):
@@ -34,7 +45,8 @@ class KoopmanCore(LatentDynamics):
     the context.
     """
 
-    action_encoder: MLP
+    action_encoder: MLP | LinearPath
+    modulator: Linear | None
     input_real: Float[Array, "modes embedding"]
     input_imag: Float[Array, "modes embedding"]
     spectrum: Spectrum
@@ -43,6 +55,8 @@ class KoopmanCore(LatentDynamics):
     action_size: int = eqx.field(static=True)
     action_history: int = eqx.field(static=True)
     context_size: int = eqx.field(static=True)
+    bilinear: bool = eqx.field(static=True)
+    adaptive: bool = eqx.field(static=True)
     recurrence: Method = eqx.field(static=True)
 
     def __init__(
@@ -56,6 +70,9 @@ class KoopmanCore(LatentDynamics):
         action_hidden: tuple[int, ...] = (128,),
         action_history: int = 1,
         context_size: int = 0,
+        linear_path: bool = False,
+        bilinear: bool = False,
+        adaptive: bool = False,
         input_std: float | None = None,
         recurrence: Method = "auto",
         key: PRNGKeyArray,
@@ -71,6 +88,9 @@ class KoopmanCore(LatentDynamics):
             action_hidden: widths of the action encoder's hidden layers.
             action_history: how many of the latest actions the action encoder sees (h).
             context_size: how many numbers about the start the action encoder sees besides.
+            linear_path: whether actions also enter linearly, beside the action encoder's network.
+            bilinear: whether eigenvalues depend on the action.
+            adaptive: whether eigenvalues depend on the context.
             input_std: standard deviation of L's real and imaginary entries at the start; by default 1/√(2 l), which
                 hands on the variance of the embedding. The paper's listing uses 0.1.
             recurrence: how to unroll, see `koopax.models.recurrence`.
@@ -86,19 +106,30 @@ class KoopmanCore(LatentDynamics):
             raise KoopaxError(f"action_history is {action_history}: use 1 for the present action alone, or more.")
         if context_size < 0:
             raise KoopaxError(f"context_size is {context_size}: use 0 for none, or more.")
+        if adaptive and context_size == 0:
+            raise KoopaxError(
+                "adaptive eigenvalues depend on a context, and there is none: use a context_size above 0."
+            )
         modes = latent_size // 2
         seen = action_history * action_size + context_size
         encoder_key, real_key, imag_key, spectrum_key = jax.random.split(key, 4)
-        self.action_encoder = MLP((seen, *action_hidden, 2 * action_embedding), key=encoder_key)
+        network = LinearPath if linear_path else MLP
+        self.action_encoder = network((seen, *action_hidden, 2 * action_embedding), key=encoder_key)
         std = (2 * action_embedding) ** -0.5 if input_std is None else input_std
         self.input_real = std * jax.random.normal(real_key, (modes, action_embedding))
         self.input_imag = std * jax.random.normal(imag_key, (modes, action_embedding))
         self.spectrum = make_spectrum(spectrum, modes, key=spectrum_key, **(spectrum_options or {}))
+        told = bilinear * 2 * action_embedding + adaptive * context_size
+        # Begun at zero: eigenvalues are the spectrum's own until something is learned of them.
+        flat = jax.tree.map(jnp.zeros_like, Linear(told, 2 * modes, use_bias=False, key=key)) if told else None
+        self.modulator = flat
         self.modes_size = latent_size
         self.latent_size = latent_size + seen - action_size
         self.action_size = action_size
         self.action_history = action_history
         self.context_size = context_size
+        self.bilinear = bilinear
+        self.adaptive = adaptive
         self.recurrence = recurrence
 
     def rollout(
@@ -108,10 +139,11 @@ class KoopmanCore(LatentDynamics):
         durations: Float[Array, " time"] | None = None,
     ) -> Float[Array, "time latent"]:
         """x_1 … x_T, every step at once."""
-        discrete = discretise(self.spectrum, durations)
         seen, remembered = self.delays(latent, actions)
+        embedded = jax.vmap(self.action_encoder)(seen)
+        discrete = discretise(self.spectrum, durations, self.modulation(embedded, latent))
         real, imag = linear_recurrence(
-            discrete.transition, self.inputs(seen, discrete), self.halves(latent), method=self.recurrence
+            discrete.transition, self.inputs(embedded, discrete), self.halves(latent), method=self.recurrence
         )
         return jnp.concatenate([real, imag, remembered], axis=-1)
 
@@ -132,7 +164,7 @@ class KoopmanCore(LatentDynamics):
         The actions of n steps enter by one matrix product, and only every n-th latent is ever written to memory, which
         leaves nothing for `remat_steps` to save.
         """
-        if durations is not None or stride == 1:
+        if durations is not None or stride == 1 or self.modulator is not None:
             return super().rollout_every(
                 latents, actions, durations, stride=stride, first=first, remat_steps=remat_steps
             )
@@ -161,6 +193,8 @@ class KoopmanCore(LatentDynamics):
 
     def start_candidates(self, latent: Float[Array, " latent"], horizon: int) -> CandidateStart:
         """x_0, and shared its free response λ̄ᵏ x_0 for k = 0 … H, `[horizon+1, latent]`."""
+        if self.modulator is not None:
+            return super().start_candidates(latent, horizon)
         moved = multiply(powers(discretise(self.spectrum).transition, horizon), self.halves(latent))
         # What a latent remembers of actions is the candidates' own from the first step on.
         no_actions = jnp.zeros((horizon, self.latent_size - self.modes_size), latent.dtype)
@@ -177,6 +211,8 @@ class KoopmanCore(LatentDynamics):
         All actions are encoded in one product, and one pass over the steps adds them up and writes every latent once,
         which is where the time goes.
         """
+        if self.modulator is not None:
+            return super().rollout_candidates(start, actions)
         steps, candidates, _ = actions.shape
         discrete = discretise(self.spectrum)
         seen, remembered = jax.vmap(self.delays, in_axes=(None, 1), out_axes=1)(start.latent, actions)
@@ -265,16 +301,30 @@ class KoopmanCore(LatentDynamics):
         duration: Float[Array, ""] | None = None,
     ) -> Float[Array, " latent"]:
         """x_1 = λ̄ x_0 + c_0."""
-        discrete = discretise(self.spectrum, None if duration is None else jnp.asarray(duration)[None])
         seen, remembered = self.delays(latent, action[None])
-        inputs = self.inputs(seen, discrete)
+        embedded = jax.vmap(self.action_encoder)(seen)
+        durations = None if duration is None else jnp.asarray(duration)[None]
+        discrete = discretise(self.spectrum, durations, self.modulation(embedded, latent))
+        inputs = self.inputs(embedded, discrete)
         moved = multiply(discrete.transition, self.halves(latent))
         real, imag = moved[0] + inputs[0], moved[1] + inputs[1]
         return jnp.concatenate([jnp.ravel(real), jnp.ravel(imag), jnp.ravel(remembered)])
 
-    def inputs(self, seen: Float[Array, "time seen"], discrete: Discrete) -> Pair:
-        """c_t = L̄ u_t of the actions seen at each step, pairs of shape `[time, modes]`."""
-        embedded = jax.vmap(self.action_encoder)(seen)
+    def modulation(
+        self, embedded: Float[Array, "time embedding"], latent: Float[Array, " latent"]
+    ) -> Modulation | None:
+        """How the eigenvalues of each step differ from the spectrum's; None where they don't."""
+        if self.modulator is None:
+            return None
+        context = latent[self.latent_size - self.context_size :]
+        still = jnp.broadcast_to(context, (embedded.shape[0], self.context_size))
+        told = ([embedded] if self.bilinear else []) + ([still] if self.adaptive else [])
+        turned = jnp.tanh(jax.vmap(self.modulator)(jnp.concatenate(told, axis=-1)))
+        decay, phase = jnp.split(turned, 2, axis=-1)
+        return Modulation(jnp.exp(decay), PHASE_REACH * phase)
+
+    def inputs(self, embedded: Float[Array, "time embedding"], discrete: Discrete) -> Pair:
+        """c_t = L̄ u_t of the actions embedded at each step, pairs of shape `[time, modes]`."""
         gain = discrete.gain
         if gain[0].ndim == 1:
             # The same gain at every step belongs in the matrix, where it costs nothing per step.

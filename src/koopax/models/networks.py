@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
 
@@ -12,7 +13,7 @@ ACTIVATIONS: dict[str, Callable] = {
     "elu": jax.nn.elu,
     "silu": jax.nn.silu,
     "gelu": jax.nn.gelu,
-    "tanh": jax.numpy.tanh,
+    "tanh": jnp.tanh,
 }
 
 
@@ -26,6 +27,15 @@ class Linear(eqx.Module):
         """Begin with the values of `equinox.nn.Linear`."""
         begin = eqx.nn.Linear(fan_in, fan_out, use_bias=use_bias, key=key)
         self.weight, self.bias = begin.weight, begin.bias
+
+    def given(self, last: Float[Array, " known"]) -> "Linear":
+        """The layer as a function of its first inputs alone, where the last ones are known."""
+        count = last.shape[0]
+        if count == 0:
+            return self
+        assert self.bias is not None
+        weight, known = self.weight[:, :-count], self.weight[:, -count:]
+        return eqx.tree_at(lambda own: (own.weight, own.bias), self, (weight, self.bias + known @ last))
 
     def __call__(self, x: Float[Array, " input"]) -> Float[Array, " output"]:
         """The layer's output for one example."""
@@ -50,20 +60,38 @@ class MLP(eqx.Module):
 
     def given(self, last: Float[Array, " known"]) -> "MLP":
         """The network as a function of its first inputs alone, where the last ones are known."""
-        first, count = self.layers[0], last.shape[0]
-        if count == 0:
-            return self
-        assert first.bias is not None
-        weight, known = first.weight[:, :-count], first.weight[:, -count:]
-        return eqx.tree_at(
-            lambda net: (net.layers[0].weight, net.layers[0].bias), self, (weight, first.bias + known @ last)
-        )
+        return eqx.tree_at(lambda net: net.layers[0], self, self.layers[0].given(last))
 
     def __call__(self, x: Float[Array, " input"]) -> Float[Array, " output"]:
         """The network's output for one example."""
         for layer in self.layers[:-1]:
             x = self.activation(layer(x))
         return self.layers[-1](x)
+
+
+class LinearPath(eqx.Module):
+    """W x + b + network(x): what is linear need not be learned by the network beside it.
+
+    The path begins at zero; `koopax.training.linear_start` puts a regression there.
+    """
+
+    linear: Linear
+    network: MLP
+
+    def __init__(self, sizes: Sequence[int], *, activation: Callable = jax.nn.relu, key: PRNGKeyArray):
+        """A network of these widths, as `MLP` begins it, and a path from its input to its output."""
+        begin = Linear(sizes[0], sizes[-1], key=key)
+        self.linear = jax.tree.map(jnp.zeros_like, begin)
+        self.network = MLP(sizes, activation=activation, key=key)
+
+    def given(self, last: Float[Array, " known"]) -> "LinearPath":
+        """As `MLP.given`."""
+        path = self.linear.given(last)
+        return eqx.tree_at(lambda own: (own.linear, own.network), self, (path, self.network.given(last)))
+
+    def __call__(self, x: Float[Array, " input"]) -> Float[Array, " output"]:
+        """The sum of both for one example."""
+        return self.linear(x) + self.network(x)
 
 
 def over_rows(network: Callable[[Array], Array], inputs: Float[Array, "*batch input"]) -> Float[Array, "*batch output"]:

@@ -12,15 +12,15 @@ from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary, make_dictionary
 from koopax.models.latent import LatentDynamics, make_core
 from koopax.models.linear import BilinearReward, LinearCore
-from koopax.models.networks import ACTIVATIONS, MLP
+from koopax.models.networks import ACTIVATIONS, MLP, LinearPath
 
 
 class Parts(NamedTuple):
     """All of a model but its normaliser."""
 
-    encoder: MLP | Dictionary
+    encoder: MLP | LinearPath | Dictionary
     core: LatentDynamics
-    decoder: MLP
+    decoder: MLP | LinearPath
     reward_head: MLP | BilinearReward | None
 
 
@@ -33,12 +33,13 @@ def _networks(config: ModelConfig, key: PRNGKeyArray) -> Parts:
     encoder_key, core_key, decoder_key, reward_key = jax.random.split(key, 4)
     state, action = config.state_size, config.action_size
     network = partial(MLP, activation=ACTIVATIONS[config.activation])
+    coder = partial(LinearPath, activation=ACTIVATIONS[config.activation]) if config.linear_paths else network
     core = make_core(config.core, config.latent_size, action, key=core_key, **config.core_options)
     latent = core.latent_size
-    encoder = network((state, *config.encoder_hidden, latent), key=encoder_key)
+    encoder = coder((state, *config.encoder_hidden, latent), key=encoder_key)
     if config.reward_hidden is None:
-        return Parts(encoder, core, network((latent, *config.decoder_hidden, state + 1), key=decoder_key), None)
-    decoder = network((latent, *config.decoder_hidden, state), key=decoder_key)
+        return Parts(encoder, core, coder((latent, *config.decoder_hidden, state + 1), key=decoder_key), None)
+    decoder = coder((latent, *config.decoder_hidden, state), key=decoder_key)
     return Parts(encoder, core, decoder, network((latent + action, *config.reward_hidden, 1), key=reward_key))
 
 

@@ -38,6 +38,8 @@ PAPER_DECAY_RANGE = (0.1, 0.3)
 MULTISCALE_DECAY_RANGE = (1e-5, 2.0)
 # Where `multiscale` starts: half-lives between 1.4 and 693 steps.
 MULTISCALE_DECAY_START = (1e-3, 0.5)
+# The share of π by which a phase keeps away from 0 and π, where its gradient would vanish.
+NEAREST_TO_REAL = 1e-6
 # A rotation never forgets, so the inputs of `unitary` are scaled to add up to unit variance over this many steps.
 UNITARY_MEMORY = 100
 
@@ -65,11 +67,24 @@ class Discrete(NamedTuple):
     gain: Pair
 
 
-def discretise(spectrum: Spectrum, durations: Float[Array, " time"] | None = None) -> Discrete:
+class Modulation(NamedTuple):
+    """How far eigenvalues are from those of the spectrum at each step, `[time, modes]`: K(u), or λ(x) of a start."""
+
+    decay: Float[Array, "time modes"]
+    """A positive factor on μ, so that it stays ≤ 0."""
+    phase: Float[Array, "time modes"]
+    """Added to the angle that a mode turns by in a step of nominal duration."""
+
+
+def discretise(
+    spectrum: Spectrum, durations: Float[Array, " time"] | None = None, modulation: Modulation | None = None
+) -> Discrete:
     """Zero-order hold:  λ̄ = exp(λ Δt d),  gain = scale · (λ̄ − 1) / λ,  with d = 1 where no durations are given."""
     decay, frequency = spectrum.rates()
     step = spectrum.time_step()
     elapsed = step if durations is None else step * durations[:, None]
+    if modulation is not None:
+        decay, frequency = decay * modulation.decay, frequency + modulation.phase / step
     real, imag = decay * elapsed, frequency * elapsed
     magnitude = jnp.exp(real)
     transition = magnitude * jnp.cos(imag), magnitude * jnp.sin(imag)
@@ -214,6 +229,20 @@ class MultiscaleSpectrum(Spectrum):
     def rates(self) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
         """−μ in (1e-5, 2) and a phase in (0, π), both per step."""
         return -_log_bounded(self.raw_decay, *MULTISCALE_DECAY_RANGE), jnp.pi * jax.nn.sigmoid(self.raw_phase)
+
+    def with_eigenvalues(self, discrete: np.ndarray) -> "MultiscaleSpectrum":
+        """The spectrum with its first modes at these λ̄ (complex, Im ≥ 0), or at the nearest that it can express."""
+        low, high = MULTISCALE_DECAY_RANGE
+        decay = np.clip(-np.log(np.maximum(np.abs(discrete), 1e-30)), low * (1 + 1e-3), high * (1 - 1e-3))
+        fraction = np.clip(np.angle(discrete) / np.pi, NEAREST_TO_REAL, 1 - NEAREST_TO_REAL)
+        return eqx.tree_at(
+            lambda own: (own.raw_decay, own.raw_phase),
+            self,
+            (
+                self.raw_decay.at[: len(discrete)].set(_inverse_log_bounded(jnp.asarray(decay), low, high)),
+                self.raw_phase.at[: len(discrete)].set(np.log(fraction) - np.log1p(-fraction)),
+            ),
+        )
 
     def time_step(self) -> Float[Array, ""]:
         """One: rates are per step."""

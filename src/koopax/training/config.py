@@ -1,7 +1,7 @@
 """What a training run does; recorded with the run, never changed after it was read."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from koopax._errors import KoopaxError
 
@@ -13,8 +13,12 @@ FORMER_NAMES = {"time_chunk": "remat_steps", "windows_together": "microbatch_siz
 class TrainConfig:
     """Settings of `koopax.fit` and `koopax train`."""
 
-    horizon: int = 100
-    """Steps that the model is unrolled for in training."""
+    horizon: int | None = None
+    """Steps that the model is unrolled for in training; None to choose by short trials on the validation episodes, and
+    100 without any."""
+    reencode_every: int | Literal["auto", "never"] = "auto"
+    """Steps after which the model decodes and encodes again; auto to choose what is best on the validation episodes,
+    unless the model says."""
     steps: int | None = None
     """Gradient steps; None for 2000, or for as many as fit where `seconds` is given."""
     batch_size: int = 64
@@ -69,12 +73,16 @@ class TrainConfig:
     """Steps between two checkpoints."""
 
     def __post_init__(self) -> None:
-        for name in ("horizon", "batch_size", "log_every", "validate_every", "validation_windows", "checkpoint_every"):
+        for name in ("batch_size", "log_every", "validate_every", "validation_windows", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 1 or more.")
         if self.steps is not None and self.steps < 0:
             raise KoopaxError(f"steps is {self.steps}: use 0 for a regression as it is fitted, or more.")
+        every = self.reencode_every
+        if every not in ("auto", "never") and (not isinstance(every, int) or every < 1):
+            raise KoopaxError(f"reencode_every is {every!r}: use 1 or more steps, never, or auto.")
         for name in (
+            "horizon",
             "loss_stride",
             "remat_steps",
             "microbatch_size",

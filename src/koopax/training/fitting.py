@@ -15,11 +15,14 @@ from koopax._progress import Watcher, errors, training_progress
 from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.files import config_from_json
 from koopax.models.presets import OTHER_TRAINING, TRAINING
+from koopax.training.choice import HORIZON, choose_windows, longest
 from koopax.training.config import TrainConfig, stride_within
+from koopax.training.linear_start import can_start_linear, linear_start
 from koopax.training.loop import Loop, Programs, fresh_state
 from koopax.training.record import Keeping, Record
-from koopax.training.regression import is_regression, regress
+from koopax.training.regression import RETURNS, is_regression, regress
 from koopax.training.run import Run, read_config
 
 STEPS = 2000
@@ -127,6 +130,10 @@ def _train(
     """Train every model with its settings, in its folder, one after another on the same programs."""
     began = time.perf_counter()
     check_training(models[0], train, validation, configs[0], folders[0], keeping)
+    if configs[0].horizon is None and validation is not None and not is_regression(models[0]):
+        models, configs, keeping = _with_chosen_windows(models, train, validation, configs, keeping)
+    models = [_returning(model, configs[0], folders[0] if keeping.resume else None) for model in models]
+    configs = [with_horizon(config, models[0].config.core, train) for config in configs]
     models = [start_training(model, train, validation, config) for model, config in zip(models, configs, strict=True)]
     if folders[0] is not None:
         keeping = replace(keeping, fingerprint=fingerprint(train))
@@ -152,13 +159,62 @@ def _train(
     return outcomes
 
 
+def _with_chosen_windows(
+    models: Sequence[DynamicsModel],
+    train: Episodes,
+    validation: Episodes,
+    configs: Sequence[TrainConfig],
+    keeping: Keeping,
+) -> tuple[list[DynamicsModel], list[TrainConfig], Keeping]:
+    """Models and settings with the windows that short trials of the first one are best with."""
+
+    def run(model: DynamicsModel, config: TrainConfig) -> DynamicsModel:
+        (outcome,) = _train([model], train, None, [config], [None], Keeping(), "raise")
+        if isinstance(outcome, DivergedError):
+            raise outcome
+        return outcome.model
+
+    began = time.perf_counter()
+    model, config, trials = choose_windows(models[0], train, validation, configs[0], run)
+    left = None if config.seconds is None else max(1.0, config.seconds - (time.perf_counter() - began))
+    changes = {"horizon": config.horizon, "validation_horizon": config.validation_horizon, "seconds": left}
+    every = model.config.reencode_every
+    return (
+        [each.with_reencoding(every) for each in models],
+        [replace(each, **changes) for each in configs],
+        replace(keeping, trials=trials),
+    )
+
+
+def _returning(model: DynamicsModel, config: TrainConfig, begun: Path | None) -> DynamicsModel:
+    """The model with the returns to its encoder that it is trained with: as it was begun, or as the settings say."""
+    if begun is not None:
+        return model.with_reencoding(config_from_json(read_config(begun)["model"]).reencode_every)
+    if config.reencode_every == "auto":
+        return model
+    return model.with_reencoding(None if config.reencode_every == "never" else config.reencode_every)
+
+
+def with_horizon(config: TrainConfig, core: str, train: Episodes) -> TrainConfig:
+    """The settings with windows as long as the episodes allow, where nobody said, and a stride that suits them."""
+    horizon = longest(train) if config.horizon is None else config.horizon
+    own = dict(TRAINING.get(core, OTHER_TRAINING))
+    stride = stride_within(own["loss_stride"], horizon) if config.loss_stride is None else config.loss_stride
+    return replace(config, horizon=horizon, loss_stride=stride)
+
+
 def start_training(
     model: DynamicsModel, train: Episodes, validation: Episodes | None, config: TrainConfig
 ) -> DynamicsModel:
-    """Where gradient steps begin: at the model itself, and for a regression at its least squares."""
+    """Where gradient steps begin: at least squares for what is linear, and elsewhere at the model itself."""
+    if can_start_linear(model):
+        return linear_start(model, train)
     if not is_regression(model):
         return model
-    return regress(model, train, validation, horizon=config.validation_horizon or config.horizon)[0]
+    every = config.reencode_every
+    returns = RETURNS if every == "auto" else (None if every == "never" else every,)
+    horizon = config.validation_horizon or longest(train, config.horizon or HORIZON)
+    return regress(model, train, validation, horizon=horizon, returns=returns)[0]
 
 
 def _tell_interrupted(runs: Sequence[Run], stop: StopRequest, on_interrupt: OnInterrupt) -> None:
@@ -212,6 +268,10 @@ def settings_for(
             raise KoopaxError(f"fit has no setting {name!r}: it takes {', '.join(sorted(known))}.")
     # Resolved here, so that what is recorded is what ran.
     config = resolved(replace(config or TrainConfig(), **settings), model.config.core)
+    if begun is not None:
+        config = _as_begun(config, TrainConfig.from_json(read_config(begun)["train"]))
+    elif config.reencode_every == "auto" and model.config.reencode_every is not None:
+        config = replace(config, reencode_every=model.config.reencode_every)
     if train.has_rewards:
         return config
     # Rewards that nobody recorded are nothing to learn; a run that was begun goes on as it was begun.
@@ -219,10 +279,16 @@ def settings_for(
     return replace(config, reward_weight=weight)
 
 
+def _as_begun(config: TrainConfig, recorded: TrainConfig) -> TrainConfig:
+    """The settings with what was chosen when the run was begun in the place of what is left open."""
+    chosen = ("horizon", "validation_horizon", "loss_stride")
+    same = {name: getattr(recorded, name) for name in chosen if getattr(config, name) is None}
+    return replace(config, **same)
+
+
 def resolved(config: TrainConfig, core: str) -> TrainConfig:
     """The settings with what the user left open filled in for that core."""
-    own = dict(TRAINING.get(core, OTHER_TRAINING))
-    own["loss_stride"] = stride_within(own["loss_stride"], config.horizon)
+    own = {name: value for name, value in TRAINING.get(core, OTHER_TRAINING).items() if name != "loss_stride"}
     missing = {name: value for name, value in own.items() if getattr(config, name) is None}
     if config.steps is None and "steps" not in missing:
         missing["steps"] = STEPS if config.seconds is None else STEPS_WITH_TIME_LIMIT

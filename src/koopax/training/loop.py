@@ -13,8 +13,10 @@ from koopax._interrupt import StopRequest
 from koopax.data.episodes import Episodes
 from koopax.data.windows import WindowSampler
 from koopax.models.dynamics import DynamicsModel
+from koopax.training.choice import choose_returns
 from koopax.training.config import TrainConfig
 from koopax.training.record import Record
+from koopax.training.regression import is_regression
 from koopax.training.run import Run
 from koopax.training.state import TrainState, initial_state, train_steps
 from koopax.training.validation import Validation
@@ -31,7 +33,9 @@ class Programs:
 
     def __init__(self, train: Episodes, validation: Episodes | None, config: TrainConfig):
         """Nothing is compiled yet."""
+        assert config.horizon is not None  # resolved
         self.sampler = WindowSampler(train, config.horizon)
+        self._validation_episodes = validation
         self.validation = None if validation is None else Validation(validation, config)
         self._config = config
         self._steps: Any = None
@@ -51,6 +55,12 @@ class Programs:
         if self.validation is not None:
             self.validation.compile(state.model)
         return time.perf_counter() - began
+
+    def settle(self, model: DynamicsModel) -> DynamicsModel:
+        """A trained model with the returns to its encoder that serve it best, where they are to be chosen."""
+        if self._config.reencode_every != "auto" or self._validation_episodes is None or is_regression(model):
+            return model
+        return choose_returns(model, self._validation_episodes)[0]
 
     def memory(self) -> Any:
         """What XLA plans to hold while the steps run."""
@@ -114,7 +124,7 @@ class Loop:
             if self.record.validated_at < self.step:
                 self._validate()
         self._read_clock()
-        return self.record.finish(self.state, stopped)
+        return self.record.finish(self.state, stopped, self.programs.settle)
 
     def advance(self, stop: StopRequest, *, until: float = math.inf) -> bool:
         """Train until an end is reached or `until` seconds of training; whether an end is reached."""

@@ -41,6 +41,7 @@ def fastest_microbatch(config: TrainConfig, core: str) -> int:
     if core not in STEPS or jax.default_backend() != "cpu":
         return config.batch_size
     stride = config.loss_stride or 1 if core == "koopman" else 1
+    assert config.horizon is not None  # resolved
     most = max(1, STEPS[core] * stride // config.horizon)
     divisor = max(count for count in range(1, min(most, config.batch_size) + 1) if config.batch_size % count == 0)
     # An awkward number of windows has small divisors only, and small microbatches are slow.

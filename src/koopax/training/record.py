@@ -1,5 +1,6 @@
 """What one seed of a training has found so far, and the folder that keeps it."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from koopax._progress import Watcher
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import load_model
 from koopax.training.checkpoint import Checkpoints
+from koopax.training.choice import Trial
 from koopax.training.config import TrainConfig
 from koopax.training.losses import loss_weights
 from koopax.training.metrics import Sink, check_sinks, open_sinks
@@ -34,6 +36,8 @@ class Keeping:
     """Where the episodes came from."""
     fingerprint: str | None = None
     """Of the training episodes."""
+    trials: Sequence[Trial] = ()
+    """The short trainings that the windows were chosen by."""
     watch: Watcher | None = None
     """Called with every line of metrics, and before the first with the seconds of compilation."""
 
@@ -65,7 +69,7 @@ class Record:
         elif (folder / "config.json").exists():
             raise KoopaxError(f"{str(folder)!r} already holds a run: resume it, or choose another folder.")
         else:
-            write_config(folder, model, config, keeping.data or {}, keeping.fingerprint)
+            write_config(folder, model, config, keeping.data or {}, keeping.fingerprint, keeping.trials)
 
     def open(self, state: TrainState) -> TrainState:
         """Begin at `state`, or at the newest checkpoint of a run that is resumed."""
@@ -137,26 +141,30 @@ class Record:
         }
         self.checkpoints.save(state, memory)
 
-    def finish(self, state: TrainState, stopped: str) -> Run:
-        """Write the last checkpoint, the model and how it ended."""
+    def finish(self, state: TrainState, stopped: str, settle: Callable[[DynamicsModel], DynamicsModel]) -> Run:
+        """Write the last checkpoint, the model and how it ended; `settle` makes the final model of a trained one."""
         self.save(state)
-        step = int(state.step)
+        step, model = int(state.step), state.model
+        times = {name: round(getattr(self, name), 3) for name in ("seconds", "compile_seconds", "wall_seconds")}
+        if stopped != "interrupted":
+            model = settle(model)
+            self.best_model = None if self.best_model is None else settle(self.best_model)
         if self.folder is not None:
             if stopped != "interrupted":
-                state.model.save(self.folder / "model.koopax")
-            times = {name: round(getattr(self, name), 3) for name in ("seconds", "compile_seconds", "wall_seconds")}
+                model.save(self.folder / "model.koopax")
+                if self.best_model is not None:
+                    self.best_model.save(self.folder / "best.koopax")
             write_outcome(self.folder, {"step": step, **times, "stopped": stopped})
         return Run(
-            model=state.model,
+            model=model,
             config=self.config,
             step=step,
-            seconds=self.seconds,
-            compile_seconds=self.compile_seconds,
-            wall_seconds=self.wall_seconds,
+            **times,
             stopped=stopped,
             metrics=self.lines,
             best_model=self.best_model,
             folder=self.folder,
+            trials=tuple(self._keeping.trials),
         )
 
     def diverged(self, bad: int) -> DivergedError:

@@ -10,6 +10,7 @@ returning to the dictionary at every step or never, what has the lowest error in
 kept.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -20,10 +21,10 @@ import numpy as np
 
 from koopax.data.episodes import Episodes
 from koopax.data.windows import Windows, fixed_windows
-from koopax.evaluation.prediction import prediction_error
 from koopax.models.dictionaries import Dictionary
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.linear import BilinearReward, LinearCore, action_products
+from koopax.training.choice import free_run_error
 
 Numbers: TypeAlias = np.ndarray | jax.Array
 RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
@@ -31,7 +32,6 @@ RETURNS = (1, None)
 # Steps in a batch of the sums, and in all of them: more do not change some thousand coefficients.
 BATCH = 10_000
 MOST_STEPS = 400_000
-VALIDATION_WINDOWS = 256
 
 
 class Sums(NamedTuple):
@@ -53,8 +53,7 @@ class Trial:
     ridge: float
     reencode_every: int | None
     error: float
-    """Normalised, on validation windows; infinite where it diverges. Where there are rewards it is the geometric mean
-    of the two errors: a reward that is out of a regression's reach must not outweigh a state that is not."""
+    """See `koopax.training.choice.free_run_error`."""
 
 
 def is_regression(model: DynamicsModel) -> bool:
@@ -63,7 +62,12 @@ def is_regression(model: DynamicsModel) -> bool:
 
 
 def regress(
-    model: DynamicsModel, train: Episodes, validation: Episodes | None, *, horizon: int
+    model: DynamicsModel,
+    train: Episodes,
+    validation: Episodes | None,
+    *,
+    horizon: int,
+    returns: Sequence[int | None] = RETURNS,
 ) -> tuple[DynamicsModel, list[Trial]]:
     """The model with its matrices fitted, and what was tried; without validation a small ridge, and always returning.
 
@@ -72,22 +76,19 @@ def regress(
         train: episodes to fit.
         validation: episodes to choose the ridge on.
         horizon: steps of the free runs that are compared.
+        returns: steps between two returns to the dictionary to choose from; None for never.
     """
     assert isinstance(model.encoder, Dictionary)
-    if validation is not None:
-        horizon = min(horizon, int(validation.lengths.max()))
     low, high = _range(model, train)
     model = eqx.tree_at(lambda own: own.encoder, model, model.encoder.within(low, high))
     sums = _add_up(model, train)
     if validation is None:
-        return _fitted(model, sums, RIDGES[1]).with_reencoding(1), []
+        return _fitted(model, sums, RIDGES[1]).with_reencoding(returns[0]), []
     trials, best = [], None
-    for every in RETURNS:
+    for every in returns:
         for ridge in RIDGES:
             candidate = _fitted(model, sums, ridge).with_reencoding(every)
-            found = prediction_error(candidate, validation, horizon=horizon, windows=VALIDATION_WINDOWS)
-            errors = [curve.normalised for curve in (found.state, found.reward) if curve is not None]
-            trials.append(Trial(ridge, every, float(np.prod(errors) ** (1 / len(errors)))))
+            trials.append(Trial(ridge, every, free_run_error(candidate, validation, horizon=horizon)))
             if best is None or trials[-1].error < best[0]:
                 best = trials[-1].error, candidate
     assert best is not None

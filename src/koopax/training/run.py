@@ -10,6 +10,7 @@ A training of several seeds is a folder of runs: seed-0/, seed-1/, …
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from koopax._errors import KoopaxError
 from koopax._provenance import provenance
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import config_from_json, load_model
-from koopax.training.config import TrainConfig, current_names
+from koopax.training.choice import Trial
+from koopax.training.config import TrainConfig
 from koopax.training.metrics import read_json_lines
 
 FORMAT = 1
@@ -49,6 +51,8 @@ class Run:
     """Seconds of compilation."""
     wall_seconds: float = 0.0
     """Seconds by the clock on the wall: steps, compilation, validations and checkpoints, of all sittings."""
+    trials: tuple[Trial, ...] = ()
+    """The short trainings that the windows were chosen by, where the user left them open."""
 
     @property
     def summary(self) -> str:
@@ -81,11 +85,17 @@ class Run:
             metrics=read_json_lines(folder / "metrics.jsonl"),
             best_model=load_model(best) if best.is_file() else None,
             folder=folder,
+            trials=tuple(Trial(**trial) for trial in document.get("trials", [])),
         )
 
 
 def write_config(
-    folder: Path, model: DynamicsModel, config: TrainConfig, data: dict[str, Any], fingerprint: str | None
+    folder: Path,
+    model: DynamicsModel,
+    config: TrainConfig,
+    data: dict[str, Any],
+    fingerprint: str | None,
+    trials: Sequence[Trial] = (),
 ) -> None:
     """Record what a run is, before its first step."""
     document = {
@@ -96,6 +106,7 @@ def write_config(
         "parameters": model.num_parameters(),
         "data": data,
         "fingerprint": fingerprint,
+        "trials": [asdict(trial) for trial in trials],
         **provenance(),
     }
     write_json(folder / "config.json", document)
@@ -113,7 +124,7 @@ def check_recorded(
         )
     if config_from_json(document["model"]) != model.config:
         raise KoopaxError(f"the run {str(folder)!r} trains another model: resume it with the one that it records.")
-    given, recorded = asdict(config), current_names(document["train"])
+    given, recorded = asdict(config), asdict(TrainConfig.from_json(document["train"]))
     for name, value in given.items():
         if name not in changeable and recorded.get(name) != value:
             raise KoopaxError(

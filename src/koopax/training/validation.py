@@ -21,6 +21,7 @@ class Validation:
     def __init__(self, episodes: Episodes, config: TrainConfig):
         """Choose the windows, once."""
         horizon = config.validation_horizon or config.horizon
+        assert horizon is not None  # resolved
         batches = fixed_windows(episodes, horizon, config.validation_windows, seed=0, batch_size=BATCH)
         self._batches = [jax.tree.map(jnp.asarray, windows) for windows in batches]
         self._sizes = [windows.rewards.shape[1] for windows in self._batches]
