@@ -1,0 +1,1 @@
+"""Soft Actor-Critic from pixels, alone or with self-predictive representations."""
