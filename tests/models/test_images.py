@@ -29,6 +29,7 @@ def test_every_pair_maps_images_to_vectors_and_back(name, shape):
     images = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
     vectors = jax.vmap(encoder)(scale_pixels(images))
     assert vectors.shape == (2, 7)
+    np.testing.assert_allclose(jax.vmap(encoder)(jnp.asarray(images)), vectors, atol=1e-5)
     assert jnp.linalg.norm(vectors[0] - vectors[1]) > 1e-3
     assert to_pixels(decoder(vectors[0])).shape == shape
 

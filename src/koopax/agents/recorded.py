@@ -8,7 +8,7 @@ from koopax._errors import KoopaxError
 from koopax.agents.run import FORMAT, METRICS, read_document
 from koopax.training.metrics import read_json_lines
 
-KINDS = ("sac", "tdmpc")
+KINDS = ("sac", "sac-pixels", "tdmpc")
 OLD_CURVE = "curve.jsonl"
 OLD_NAMES = {"steps": "environment_steps", "env_steps": "environment_steps", "return_mean": "evaluation_return"}
 """What agents called these metrics before all of them used the same names."""
@@ -78,7 +78,7 @@ def read_agent(folder: Path) -> RecordedRun:
     if document["kind"] not in KINDS:
         raise KoopaxError(
             f"the run {str(folder)!r} is of kind {document['kind']!r}, but the agents of this koopax are "
-            f"{' and '.join(KINDS)}: update koopax, or name another run."
+            f"{', '.join(KINDS)}: update koopax, or name another run."
         )
     if document["format"] > FORMAT:
         raise KoopaxError(

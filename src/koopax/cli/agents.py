@@ -126,6 +126,93 @@ def tdmpc(
     _tell(result)
 
 
+@train.command(name="sac-pixels")
+def sac_pixels(
+    *,
+    task: str | None = None,
+    dynamics: str | None = None,
+    out: Path,
+    steps: int | None = None,
+    seed: int | None = None,
+    horizon: int | None = None,
+    image_size: int | None = None,
+    encoder: str | None = None,
+    batch_size: int | None = None,
+    prediction_weight: float | None = None,
+    updates_per_decision: float | None = None,
+    random_decisions: int | None = None,
+    replay_steps: int | None = None,
+    replay_gib: float | None = None,
+    action_repeat: int | None = None,
+    num_envs: int | None = None,
+    processes: int | None = None,
+    evaluate_every: int | None = None,
+    evaluate_episodes: int | None = None,
+    published: bool = False,
+    resume: bool = False,
+) -> None:
+    """Soft Actor-Critic from pixels, with representations that predict themselves.
+
+    Args:
+        task: a DMC task, a dm_control id or any Gymnasium id that draws itself; cartpole-swingup if none is given.
+        dynamics: core that predicts: koopman, which is the default, mlp (SPR), another core, or none for plain SAC.
+        out: folder for metrics, checkpoints and the replay.
+        steps: environment steps; a decision takes several of them on DMC tasks.
+        seed: of everything random; 0 if none is given.
+        horizon: decisions that representations are predicted ahead; 5 if not given.
+        image_size: height and width of a frame.
+        encoder: patches, which is fast on a CPU, or published, the four convolutions of the literature.
+        batch_size: transitions per update.
+        prediction_weight: weight of the self-prediction loss.
+        updates_per_decision: updates per decision.
+        random_decisions: decisions with random actions before the first update.
+        replay_steps: frames that the replay keeps.
+        replay_gib: the same in GiB.
+        action_repeat: environment steps per decision; as published for DMC tasks, 1 elsewhere.
+        num_envs: environments stepped together.
+        processes: processes that draw; one per environment up to the number of cores if not given.
+        evaluate_every: environment steps between evaluations.
+        evaluate_episodes: episodes per evaluation.
+        published: 84×84 images, the published encoder and batches of 512, for an accelerator.
+        resume: continue the run in `out` with its own settings; only steps, evaluations and processes may change.
+    """
+    from koopax.agents import PixelSACConfig, pixel_arm, train_pixel_sac
+    from koopax.agents.run import read_config
+
+    changeable = {
+        "steps": steps,
+        "evaluate_every": evaluate_every,
+        "evaluate_episodes": evaluate_episodes,
+        "processes": processes,
+    }
+    fixed = {
+        "task": task,
+        "seed": seed,
+        "horizon": horizon,
+        "image_size": image_size,
+        "encoder": encoder,
+        "batch_size": batch_size,
+        "prediction_weight": prediction_weight,
+        "updates_per_decision": updates_per_decision,
+        "random_decisions": random_decisions,
+        "replay_steps": replay_steps,
+        "replay_gib": replay_gib,
+        "action_repeat": action_repeat,
+        "num_envs": num_envs,
+    }
+    if resume:
+        recorded = read_config(out, PixelSACConfig)
+        _refuse_changes(_given(fixed | {"dynamics": dynamics}), recorded, out)
+        if published:
+            raise KoopaxError("--resume keeps a run's sizes: leave out --published.")
+    else:
+        recorded = pixel_arm(dynamics or "koopman", published=published, **_given(fixed))
+    config = dataclasses.replace(recorded, **_given(changeable))
+    with training_progress(f"{config.task} pixels {config.dynamics}", config.steps, None) as watch:
+        result = train_pixel_sac(config, out, resume=resume, watch=watch)
+    _tell(result)
+
+
 def _tell(result: "TrainResult") -> None:
     """Say how a training ended; exit code 130 if it was interrupted."""
     if result.interrupted:

@@ -39,6 +39,7 @@ class Renderers:
         *,
         size: int,
         action_repeat: int | None = None,
+        oversampling: int = 1,
         processes: int | None = None,
     ):
         """Start the processes and wait until all can draw."""
@@ -48,7 +49,7 @@ class Renderers:
         try:
             for number in range(total):
                 held = len(range(number, count, total))
-                self._workers.append(_start((name, held, size, action_repeat)))
+                self._workers.append(_start((name, held, size, action_repeat, oversampling)))
             facts = [self._receive(worker) for worker in self._workers]
         except BaseException:
             self.close()
@@ -120,7 +121,7 @@ def _ended(worker: Worker) -> KoopaxError:
     )
 
 
-def _start(setup: tuple[str, int, int, int | None]) -> Worker:
+def _start(setup: tuple[str, int, int, int | None, int]) -> Worker:
     ours, theirs = Pipe()
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     process = subprocess.Popen(
@@ -143,8 +144,9 @@ def main(descriptor: int) -> None:
     logging.getLogger("absl").setLevel(logging.ERROR)
     connection = Connection(descriptor)
     try:
-        name, count, size, action_repeat = connection.recv()
-        tasks = [PixelTask(name, size=size, action_repeat=action_repeat) for _ in range(count)]
+        name, count, size, action_repeat, oversampling = connection.recv()
+        options = {"size": size, "action_repeat": action_repeat, "oversampling": oversampling}
+        tasks = [PixelTask(name, **options) for _ in range(count)]
         tasks[0].reset(0)
         connection.send(("ready", (tasks[0].action_size, tasks[0].action_repeat)))
         while True:

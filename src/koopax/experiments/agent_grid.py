@@ -1,4 +1,4 @@
-"""A resumable grid of agents: as `koopax.experiments.grid`, with TD-MPC's run folders."""
+"""A resumable grid of agents: as `koopax.experiments.grid`, with agents' run folders."""
 
 import dataclasses
 import json
@@ -8,8 +8,8 @@ from typing import Any
 
 from koopax._errors import DivergedError
 from koopax._provenance import provenance
-from koopax.agents import TDMPCConfig, train_tdmpc
-from koopax.agents.run import holds_run
+from koopax.agents import PixelSACConfig, TDMPCConfig, train_pixel_sac, train_tdmpc
+from koopax.agents.run import TrainResult, Watch, holds_run
 from koopax.experiments.experiment import Place, Watcher
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
 
@@ -26,7 +26,7 @@ class AgentCell:
     """Unique in its experiment, and a file name."""
     labels: dict[str, Any]
     """Task, arm and seed."""
-    config: TDMPCConfig
+    config: TDMPCConfig | PixelSACConfig
     """What is trained."""
 
 
@@ -52,7 +52,7 @@ def run_cell(cell: AgentCell, folder: Path, watcher: Watcher) -> dict[str, Any]:
     begin = load_average()
     try:
         with watcher(cell.name, cell.config.steps, None) as watch:
-            run = train_tdmpc(cell.config, folder, resume=holds_run(folder), watch=watch)
+            run = _train(cell.config, folder, watch)
     except DivergedError as error:
         return {**document, "diverged": str(error), "return": 0.0, "curve": [], **provenance()}
     if run.interrupted:
@@ -67,3 +67,10 @@ def run_cell(cell: AgentCell, folder: Path, watcher: Watcher) -> dict[str, Any]:
         "curve": curve,
         **provenance(),
     }
+
+
+def _train(config: TDMPCConfig | PixelSACConfig, folder: Path, watch: Watch) -> TrainResult:
+    resume = holds_run(folder)
+    if isinstance(config, PixelSACConfig):
+        return train_pixel_sac(config, folder, resume=resume, watch=watch)
+    return train_tdmpc(config, folder, resume=resume, watch=watch)

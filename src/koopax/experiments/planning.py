@@ -8,20 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from koopax._plots import BLUE, INK, ORANGE, SKY, VERMILION, tidy
 from koopax.agents import tdmpc_arm
-from koopax.evaluation.aggregate import aggregate, performance_profile
+from koopax.evaluation.aggregate import aggregate
 from koopax.experiments.agent_grid import AgentCell, run_agents
 from koopax.experiments.experiment import Experiment
+from koopax.experiments.returns import (
+    aggregate_table,
+    comparable_scores,
+    comparable_tasks,
+    names,
+    return_curves,
+    returns_of,
+)
 from koopax.experiments.summaries import Summary, interval, markdown
 
-MAXIMUM_RETURN = 1000.0
-LINES = ((INK, ":", "^"), (BLUE, "-", "o"), (SKY, "--", "s"), (ORANGE, "-.", "D"), (VERMILION, "--", "v"))
-PROFILE_POINTS = 101
 ARMS: dict[str, tuple[str, int]] = {
     "mlp H=5": ("mlp", 5),
     "koopman H=20": ("koopman", 20),
@@ -96,12 +98,12 @@ def _cell(task: str, label: str, seed: int, size: PlanningBudget) -> AgentCell:
 
 def summarise(found: list[dict[str, Any]]) -> Summary:
     """Returns per task and arm beside the published ones, and aggregates over tasks."""
-    tasks, arms = _names(found, "task"), _names(found, "arm")
+    tasks, arms = names(found, "task"), names(found, "arm")
     steps = found[0]["made_of"]["config"]["steps"]
     table: dict[str, Any] = {}
     rows = []
     for task in tasks:
-        returns = {label: _returns(found, task, label) for label in arms}
+        returns = {label: returns_of(found, task, label) for label in arms}
         table[task] = {label: interval(values) for label, values in returns.items() if values}
         published = PUBLISHED_RETURNS.get(task, {}).get(steps)
         cells = [table[task][label]["text"] if label in table[task] else "–" for label in arms]
@@ -111,102 +113,19 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
     scores, aggregates = comparable_scores(found), {}
     if scores:
         aggregates = {"tasks": list(comparable_tasks(found)), "arms": aggregate(scores, seed=0)}
-        sections.append(_aggregate_table(aggregates, len(next(iter(scores.values())))))
+        sections.append(aggregate_table(aggregates, len(next(iter(scores.values())))))
     document = {"returns": table, "aggregates": aggregates, "published": PUBLISHED_RETURNS, "env_steps": steps}
     return Summary(f"TD-MPC: returns after {steps} environment steps", sections, document)
 
 
-def _names(found: list[dict[str, Any]], label: str) -> list[str]:
-    return list(dict.fromkeys(cell["labels"][label] for cell in found))
-
-
-def _returns(found: list[dict[str, Any]], task: str, label: str) -> list[float]:
-    return [float(cell["return"]) for cell in found if (cell["labels"]["task"], cell["labels"]["arm"]) == (task, label)]
-
-
-def comparable_scores(found: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Normalised returns `[runs, tasks]` of each arm, over the tasks with two seeds or more in every arm."""
-    chosen, labels = comparable_tasks(found), _names(found, "arm")
-    if not chosen:
-        return {}
-    runs = min(chosen.values())
-    return {
-        label: np.stack([_returns(found, task, label)[:runs] for task in chosen], axis=1) / MAXIMUM_RETURN
-        for label in labels
-    }
-
-
-def comparable_tasks(found: list[dict[str, Any]]) -> dict[str, int]:
-    """The tasks with two seeds or more in every arm, and how many every arm has."""
-    labels = _names(found, "arm")
-    counts = {task: min(len(_returns(found, task, label)) for label in labels) for task in _names(found, "task")}
-    return {task: count for task, count in counts.items() if count > 1}
-
-
-def _aggregate_table(aggregates: dict[str, Any], runs: int) -> str:
-    rows = [
-        [label, *(f"{one['value']:.3f} [{one['low']:.3f}, {one['high']:.3f}]" for one in statistics.values())]
-        for label, statistics in aggregates["arms"].items()
-    ]
-    heading = f"Normalised by 1000, over {', '.join(aggregates['tasks'])} with {runs} runs each:"
-    return heading + "\n\n" + markdown(["arm", "mean", "IQM", "optimality gap"], rows)
-
-
 def curves(found: list[dict[str, Any]]) -> Figure:
-    """Returns against environment steps, one panel per task, and the performance profile where seeds allow one.
-
-    Markers are evaluations, averaged over seeds; thin lines are the training episodes of each run. The dashed line is
-    what TD-MPC's authors report after as many steps.
-    """
-    tasks = list(dict.fromkeys(cell["labels"]["task"] for cell in found))
-    scores = comparable_scores(found)
-    panels_wanted = len(tasks) + bool(scores)
-    columns = min(3, panels_wanted)
-    rows = -(-panels_wanted // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.4 * rows), layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    for panel, task in zip(panels, tasks, strict=False):
-        _task(panel, task, [cell for cell in found if cell["labels"]["task"] == task])
-    if scores:
-        _profile(panels[len(tasks)], scores)
-    for panel in panels[panels_wanted:]:
-        panel.set_visible(False)
-    panels[0].legend(frameon=False, fontsize=8, loc="lower right")
-    return figure
+    """Returns against environment steps; the dashed line is what TD-MPC's authors report after as many steps."""
+    return return_curves(found, _references)
 
 
-def _task(panel: Axes, task: str, mine: list[dict[str, Any]]) -> None:
-    labels = list(dict.fromkeys(cell["labels"]["arm"] for cell in mine))
-    for label, (colour, line, marker) in zip(labels, LINES, strict=False):
-        runs = [cell["curve"] for cell in mine if cell["labels"]["arm"] == label and cell["curve"]]
-        for run in runs:
-            panel.plot(_column(run, "env_steps"), _column(run, "return"), color=colour, alpha=0.25, linewidth=0.8)
-        evaluated = [[entry for entry in run if "evaluation_return" in entry] for run in runs]
-        shared = min((len(run) for run in evaluated), default=0)
-        if shared:
-            steps = np.mean([_column(run[:shared], "env_steps") for run in evaluated], axis=0)
-            means = np.mean([_column(run[:shared], "evaluation_return") for run in evaluated], axis=0)
-            panel.plot(steps, means, color=colour, linestyle=line, marker=marker, label=f"{label} ({len(runs)})")
-    steps = mine[0]["made_of"]["config"]["steps"]
+def _references(task: str, steps: int) -> dict[str, float]:
     published = PUBLISHED_RETURNS.get(task, {}).get(steps)
-    if published is not None:
-        panel.axhline(published, color=VERMILION, linestyle="--", linewidth=1, label="TD-MPC, published")
-    panel.set(title=task, xlabel="environment steps", ylabel="return", ylim=(0, None))
-    tidy(panel)
-
-
-def _profile(panel: Axes, scores: dict[str, np.ndarray]) -> None:
-    thresholds = np.linspace(0, 1, PROFILE_POINTS)
-    profiles = performance_profile(scores, thresholds, seed=0)
-    for (label, profile), (colour, line, _) in zip(profiles.items(), LINES, strict=False):
-        panel.plot(thresholds, profile["value"], color=colour, linestyle=line, label=label)
-        panel.fill_between(thresholds, profile["low"], profile["high"], color=colour, alpha=0.15, linewidth=0)
-    panel.set(title="performance profile", xlabel=f"return / {MAXIMUM_RETURN:.0f}", ylabel="share of runs above")
-    tidy(panel)
-
-
-def _column(lines: list[dict[str, Any]], name: str) -> np.ndarray:
-    return np.array([line[name] for line in lines], float)
+    return {} if published is None else {"TD-MPC, published": published}
 
 
 EXPERIMENT = Experiment(

@@ -10,6 +10,7 @@ from koopax.experiments import (
     planning,
     planning_decay,
     prediction,
+    representation,
     search,
     speed,
 )
@@ -25,6 +26,7 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         gradients.EXPERIMENT,
         planning.EXPERIMENT,
         planning_decay.EXPERIMENT,
+        representation.EXPERIMENT,
         search.EXPERIMENT,
     )
 }

@@ -4,15 +4,15 @@ An image is `[height, width, channel]`, uint8 as cameras and files have it; fram
 channels. `scale_pixels` makes the numbers in [−½, ½] that networks work with, `to_pixels` makes pixels of them again.
 
     encoder = make_image_encoder("patches", (64, 64, 9), 50, key=key)
-    vector = encoder(scale_pixels(image))         # [50]
+    vector = encoder(image)                       # [50], also of scale_pixels(image)
     decoder = make_image_decoder("patches", 50, (64, 64, 9), key=key)
     image = to_pixels(decoder(vector))            # [64, 64, 9], uint8
 
-An encoder is `Encoder(shape, output_size, *, key)` and maps the scaled image to a vector, ending in a linear layer, so
-that whoever uses it chooses what follows (LayerNorm and tanh in agents, nothing in models). A decoder is
-`Decoder(input_size, shape, *, key)` and returns an image in the scale of `scale_pixels`, not clipped. Both are written
-for one example; `jax.vmap` makes batches of them without a transposition. A new pair is two classes and a line in
-`IMAGE_NETWORKS`.
+An encoder is `Encoder(shape, output_size, *, key)` and maps an image, as pixels or scaled, to a vector, ending in a
+linear layer, so that whoever uses it chooses what follows (LayerNorm and tanh in agents, nothing in models). A decoder
+is `Decoder(input_size, shape, *, key)` and returns an image in the scale of `scale_pixels`, not clipped. Both are
+written for one example; `jax.vmap` makes batches of them without a transposition. A new pair is two classes and a line
+in `IMAGE_NETWORKS`.
 """
 
 import abc
@@ -35,6 +35,11 @@ CHANNELS = 32
 def scale_pixels(image: Num[Array | np.ndarray, "*image"]) -> Float[Array, "*image"]:
     """Pixels in 0 … 255 as numbers in [−½, ½]."""
     return jnp.asarray(image, jnp.float32) / 255 - 0.5
+
+
+def _scaled(image: Num[Array, "*image"]) -> Float[Array, "*image"]:
+    """The image as networks take it, whichever kind it is."""
+    return scale_pixels(image) if image.dtype == jnp.uint8 else image
 
 
 def to_pixels(values: Float[Array, "*image"]) -> UInt8[Array, "*image"]:
@@ -71,8 +76,9 @@ class Convolution(eqx.Module):
 def to_patches(image: Num[Array, "height width channel"], size: int) -> Num[Array, "rows columns patch"]:
     """An image cut into square patches, each a vector."""
     height, width, channels = image.shape
-    cut = image.reshape(height // size, size, width // size, size, channels)
-    return cut.transpose(0, 2, 1, 3, 4).reshape(height // size, width // size, -1)
+    lines = image.reshape(height // size, size, width // size, size * channels)
+    # The lines of a patch side by side: XLA copies them whole, where it would transpose number by number.
+    return jnp.concatenate([lines[:, line] for line in range(size)], axis=-1)
 
 
 def from_patches(patches: Num[Array, "rows columns patch"], size: int) -> Num[Array, "height width channel"]:
@@ -83,10 +89,10 @@ def from_patches(patches: Num[Array, "rows columns patch"], size: int) -> Num[Ar
 
 
 class ImageEncoder(eqx.Module):
-    """From a scaled image to a vector."""
+    """From an image, as uint8 or scaled, to a vector."""
 
     @abc.abstractmethod
-    def __call__(self, image: Float[Array, "height width channel"]) -> Float[Array, " output"]:
+    def __call__(self, image: Num[Array, "height width channel"]) -> Float[Array, " output"]:
         """The vector of one image."""
 
 
@@ -115,9 +121,9 @@ class PublishedEncoder(ImageEncoder):
         self.convolutions = tuple(Convolution(3, n, CHANNELS, key=k) for n, k in zip(inputs, keys[:4], strict=True))
         self.output = Linear(rows * columns * CHANNELS, output_size, key=keys[4])
 
-    def __call__(self, image: Float[Array, "height width channel"]) -> Float[Array, " output"]:
+    def __call__(self, image: Num[Array, "height width channel"]) -> Float[Array, " output"]:
         """Convolutions with ReLU, then a linear layer."""
-        x = jax.nn.relu(self.convolutions[0](image, stride=2))
+        x = jax.nn.relu(self.convolutions[0](_scaled(image), stride=2))
         for convolution in self.convolutions[1:]:
             x = jax.nn.relu(convolution(x))
         return self.output(x.reshape(-1))
@@ -183,9 +189,11 @@ class PatchEncoder(ImageEncoder):
         )
         self.output = Linear(rows * columns * CHANNELS, output_size, key=keys[3])
 
-    def __call__(self, image: Float[Array, "height width channel"]) -> Float[Array, " output"]:
+    def __call__(self, image: Num[Array, "height width channel"]) -> Float[Array, " output"]:
         """Patches and convolutions with ReLU, then a linear layer."""
-        x = jax.nn.relu(over_rows(self.stem, to_patches(image, PATCH)))
+        # Pixels are cut before they are scaled: bytes are moved, not floats. Without the barrier XLA scales them first.
+        patches = jax.lax.optimization_barrier(to_patches(image, PATCH))
+        x = jax.nn.relu(over_rows(self.stem, _scaled(patches)))
         x = jax.nn.relu(self.convolutions[0](x, stride=2))
         x = jax.nn.relu(self.convolutions[1](x))
         return self.output(x.reshape(-1))

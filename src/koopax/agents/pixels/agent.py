@@ -102,10 +102,10 @@ def update(
 ) -> tuple[Learner, dict[str, Float[Array, ""]]]:
     """One step of representation, critics and self-prediction; every second time of actor, temperature and targets."""
     now_key, later_key, critic_key, actor_key = jax.random.split(key, 4)
-    images = random_shift(stacked(batch.frames[:, :-1]), config.shift, key=now_key)
+    images = random_shift(stacked(batch.frames), config.shift, key=now_key)
     # All that is only compared with is encoded in one pass, by the same encoder without its gradient.
     size = batch.rewards.shape[0]
-    later = [stacked(batch.frames[:, 1:]), *([stacked(batch.future_frames)] if config.predicts else [])]
+    later = [stacked(batch.next_frames), *([stacked(batch.future_frames)] if config.predicts else [])]
     later = random_shift(jnp.concatenate(later), config.shift, key=later_key)
     encoded = jax.lax.stop_gradient(learner.model.representation(later))
     next_z, future_z = encoded[:size], encoded[size:]
@@ -113,7 +113,7 @@ def update(
 
     def loss(model: Model) -> tuple[Float[Array, ""], tuple[Array, dict[str, Array]]]:
         z = model.representation(images)
-        transitions = Transitions(z, batch.actions, batch.rewards, batch.continues, next_z)
+        transitions = Transitions(z, batch.actions, batch.rewards, batch.discounts, next_z)
         found, (_, q) = critic_loss(
             model.critics,
             NO_STATISTICS,
@@ -121,7 +121,7 @@ def update(
             learner.actor,
             temperature,
             transitions,
-            config.discount,
+            1.0,  # the transitions' own discounts hold γⁿ
             key=critic_key,
         )
         metrics = {"critic_loss": found, "q": q}

@@ -11,12 +11,14 @@ from koopax.models.latent import CORES
 PLAIN = "none"
 """The arm without self-prediction."""
 GIB = 2**30
-COMPARED_STEPS = 4
+COMPARED_STEPS = 2
 AT_LEAST_ONE = (
     "steps",
     "num_envs",
     "image_size",
+    "oversampling",
     "frame_stack",
+    "return_steps",
     "batch_size",
     "horizon",
     "prediction_batch",
@@ -53,6 +55,7 @@ class PixelSACConfig(AgentConfig):
         "seed",
         "action_repeat",
         "num_envs",
+        "oversampling",
         "replay_steps",
         "replay_gib",
         "random_decisions",
@@ -74,6 +77,8 @@ class PixelSACConfig(AgentConfig):
     """Environments stepped together."""
     image_size: int = 64
     """Height and width of a frame."""
+    oversampling: int = 2
+    """Frames are drawn so many times as large and averaged, so that small ones tell more."""
     frame_stack: int = 3
     """Frames that an observation consists of."""
     shift: int = 3
@@ -88,6 +93,8 @@ class PixelSACConfig(AgentConfig):
     """Transitions per update."""
     discount: float = 0.99
     """γ."""
+    return_steps: int = 1
+    """n: rewards in a TD target before it bootstraps."""
     learning_rate: float = 1e-3
     """Adam's step size."""
     initial_temperature: float = 0.1
@@ -103,7 +110,7 @@ class PixelSACConfig(AgentConfig):
     prediction_batch: int = 16
     """Windows among an update's transitions that are predicted."""
     prediction_stride: int | None = None
-    """Predictions are compared at every so many steps, from a random one on; None: at four steps of a window at most."""
+    """Predictions are compared at every so many steps, from a random one on; None: at two steps of a window."""
     prediction_weight: float = 1.0
     """Weight of the self-prediction loss."""
     latent_size: int = 128
@@ -200,6 +207,7 @@ class PixelSACConfig(AgentConfig):
 # As published, for machines that can afford it.
 PUBLISHED: Mapping[str, Any] = {
     "image_size": 84,
+    "oversampling": 1,
     "shift": 4,
     "encoder": "published",
     "hidden": (1024, 1024),
@@ -210,3 +218,15 @@ PUBLISHED: Mapping[str, Any] = {
     "steps": 500_000,
     "evaluate_episodes": 10,
 }
+
+
+def pixel_arm(dynamics: str, *, published: bool = False, **changes: Any) -> PixelSACConfig:
+    """The config of an arm, with these changes; with `published` sizes or those for one CPU core.
+
+    Smaller batches have fewer windows that are predicted: no more than there are transitions.
+    """
+    settings = {**(PUBLISHED if published else {}), **changes}
+    if "prediction_batch" not in changes and "batch_size" in settings:
+        own = settings.get("prediction_batch", PixelSACConfig.prediction_batch)
+        settings["prediction_batch"] = min(own, settings["batch_size"])
+    return PixelSACConfig(**{**settings, "dynamics": dynamics})

@@ -15,7 +15,7 @@ from koopax._types import Array, Float, Int, PRNGKeyArray, UInt8
 from koopax.agents.networks import LayerNorm
 from koopax.agents.pixels.config import PixelSACConfig
 from koopax.agents.sac.networks import Actor, Critics, make_critics
-from koopax.models.images import ImageEncoder, make_image_encoder, scale_pixels
+from koopax.models.images import ImageEncoder, make_image_encoder
 from koopax.models.latent import LatentDynamics, make_core
 from koopax.models.networks import MLP, over_rows
 
@@ -33,7 +33,7 @@ class Representation(eqx.Module):
 
     def __call__(self, images: UInt8[Array, "batch height width channel"]) -> Float[Array, "batch representation"]:
         """The representations of a batch."""
-        return jnp.tanh(self.norm(jax.vmap(self.encoder)(scale_pixels(images))))
+        return jnp.tanh(self.norm(jax.vmap(self.encoder)(images)))
 
 
 class SelfPrediction(eqx.Module):
@@ -45,9 +45,7 @@ class SelfPrediction(eqx.Module):
 
     def __init__(self, config: PixelSACConfig, action_size: int, *, key: PRNGKeyArray):
         keys = jax.random.split(key, 3)
-        self.core = make_core(
-            config.dynamics, config.latent_size, action_size, key=keys[0], **config.all_core_options
-        )
+        self.core = make_core(config.dynamics, config.latent_size, action_size, key=keys[0], **config.all_core_options)
         self.projector = MLP((config.representation_size, self.core.latent_size), key=keys[1])
         sizes = (self.core.predicted_size, *config.decoder_hidden, config.representation_size)
         self.decoder = MLP(sizes, key=keys[2])

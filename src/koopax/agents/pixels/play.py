@@ -22,7 +22,12 @@ def episode_seed(seed: int, env: int, episode: int) -> int:
 def open_renderers(config: PixelSACConfig, count: int) -> Renderers:
     """That many environments of a run."""
     return Renderers(
-        config.task, count, size=config.image_size, action_repeat=config.action_repeat, processes=config.processes
+        config.task,
+        count,
+        size=config.image_size,
+        action_repeat=config.action_repeat,
+        oversampling=config.oversampling,
+        processes=config.processes,
     )
 
 

@@ -4,7 +4,7 @@ Each environment has a ring of rows. A row holds a frame, the action taken then 
 decisions takes T + 1 rows, the last of which holds its last frame and no action. Windows never cross an episode.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,27 +13,33 @@ from koopax._errors import KoopaxError
 MAXIMUM_TRIES = 1_000
 
 
+# NumPy's when they are drawn, JAX's inside the compiled step.
+Numbers: TypeAlias = Any
+
+
 class Batches(NamedTuple):
     """Batches for the compiled step, leaves `[count, …]`; frames of a stack are in the order of time.
 
     The first `prediction_batch` transitions of each batch start the windows that are predicted.
     """
 
-    frames: np.ndarray
-    """`[count, batch, stack + 1, height, width, 3]`: the frames of s_t and, one later, of s_{t+1}."""
-    actions: np.ndarray
+    frames: Numbers
+    """`[count, batch, stack, height, width, 3]`: of s_t."""
+    next_frames: Numbers
+    """The same of s_{t+n}, or of the episode's last state."""
+    actions: Numbers
     """`[count, batch, action]`."""
-    rewards: np.ndarray
-    """`[count, batch]`."""
-    continues: np.ndarray
-    """`[count, batch]`: 0 at true terminations."""
-    future_frames: np.ndarray
+    rewards: Numbers
+    """`[count, batch]`: r_t + γ r_{t+1} + … up to s_{t+n}."""
+    discounts: Numbers
+    """`[count, batch]`: what the value of s_{t+n} is multiplied with, γⁿ, or 0 behind a true termination."""
+    future_frames: Numbers
     """`[count, steps, windows, stack, height, width, 3]`: of the states that predictions are compared with."""
-    future_actions: np.ndarray
+    future_actions: Numbers
     """`[count, horizon, windows, action]`."""
-    inside: np.ndarray
+    inside: Numbers
     """`[count, steps, windows]`: 1 where a compared state is in the same episode, 0 behind its end."""
-    first: np.ndarray
+    first: Numbers
     """`[count]`: after which action, counted from 0, the first comparison is."""
 
 
@@ -76,12 +82,25 @@ class FrameReplay:
         return self._stacks(np.array(env), np.array(self.inserted[env] - 1))
 
     def sample(
-        self, count: int, batch: int, *, windows: int, horizon: int, stride: int, rng: np.random.Generator
+        self,
+        count: int,
+        batch: int,
+        *,
+        discount: float,
+        return_steps: int,
+        windows: int,
+        horizon: int,
+        stride: int,
+        rng: np.random.Generator,
     ) -> Batches:
-        """`count` batches of transitions, of which the first `windows` start predictions of `horizon` steps."""
+        """`count` batches of transitions, of which the first `windows` start predictions of `horizon` steps.
+
+        A time limit is no termination: a transition of n steps that meets one ends there, and bootstraps.
+        """
         env, row = self._draw(count * batch, rng)
         env, row = env.reshape(count, batch), row.reshape(count, batch)
         store, at = self.arrays, (env, row % self.rows)
+        rewards, discounts, steps_taken = self._returns(env, row, discount, return_steps)
         first = rng.integers(0, stride, count)
         steps = -(-horizon // stride) if windows else 0
 
@@ -92,10 +111,11 @@ class FrameReplay:
         wanted = first[:, None, None] + stride * np.arange(steps)[:, None] + 1
         seen = begun + np.minimum(wanted, ahead)
         return Batches(
-            frames=np.concatenate([self._stacks(env, row), self._frames(env, row + 1)[:, :, None]], axis=2),
+            frames=self._stacks(env, row),
+            next_frames=self._stacks(env, row + steps_taken),
             actions=store["actions"][at],
-            rewards=store["rewards"][at],
-            continues=store["continues"][at],
+            rewards=rewards,
+            discounts=discounts,
             future_frames=self._stacks(np.broadcast_to(begun_env, seen.shape), seen),
             future_actions=store["actions"][np.broadcast_to(begun_env, taken.shape), taken % self.rows],
             inside=((wanted <= ahead) & (wanted <= horizon)).astype(np.float32),
@@ -128,6 +148,18 @@ class FrameReplay:
         there = rows < self.inserted[env][..., None] - 1
         decides = there & self.arrays["decides"][env[..., None], rows % self.rows]
         return np.cumprod(decides, axis=-1).sum(-1)
+
+    def _returns(
+        self, env: np.ndarray, row: np.ndarray, discount: float, steps: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Discounted rewards of up to n steps, the discount behind them, and how many steps there are."""
+        taken = self._ahead(env, row, steps)
+        step = np.arange(steps)
+        at = env[..., None], (row[..., None] + step) % self.rows
+        inside = step < taken[..., None]
+        rewards = np.sum(np.where(inside, discount**step * self.arrays["rewards"][at], 0), axis=-1)
+        continues = np.prod(np.where(inside, self.arrays["continues"][at], 1), axis=-1)
+        return rewards.astype(np.float32), (continues * discount**taken).astype(np.float32), taken
 
     def _stacks(self, env: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Frames `[…, stack, height, width, 3]` up to these rows; an episode's first frame stands for those before."""

@@ -155,6 +155,8 @@ def _learn(training: PixelTraining, run: AgentRun) -> None:
     batches = training.replay.sample(
         config.updates_per_dispatch,
         config.batch_size,
+        discount=config.discount,
+        return_steps=config.return_steps,
         windows=config.prediction_batch if config.predicts else 0,
         horizon=config.horizon,
         stride=config.stride,
