@@ -171,7 +171,7 @@ def test_seeds_and_tasks_share_what_is_compiled():
     [
         ({"dynamics": "koopmann"}, "did you mean 'koopman'"),
         ({"image_size": 0}, "image_size is 0; it must be at least 1"),
-        ({"shift": 64}, "shift is 64; it must be at least 0 and less"),
+        ({"shift": 48}, "shift is 48; it must be at least 0 and less"),
         ({"prediction_batch": 100}, "prediction_batch is 100; .* can't be larger than batch_size"),
         ({"replay_gib": 0.0}, "replay_gib is 0; it must be above 0"),
         ({"action_repeat": 0}, "action_repeat is 0; it must be at least 1"),
@@ -192,6 +192,6 @@ def test_capacity_is_in_steps_or_gib():
 def test_published_settings_are_the_papers():
     config = pixel_arm("koopman", published=True)
     assert (config.image_size, config.batch_size, config.encoder, config.shift) == (84, 512, "published", 4)
-    assert (config.compared_steps, config.prediction_batch) == (5, 512)
+    assert (config.compared_steps, config.prediction_batch, config.return_steps) == (5, 512, 1)
     assert pixel_arm("koopman", batch_size=4).prediction_batch == 4
     assert dataclasses.replace(config, horizon=20).compared_steps == 20

@@ -125,7 +125,7 @@ def curves(found: list[dict[str, Any]]) -> Figure:
 
 def _references(task: str, steps: int) -> dict[str, float]:
     published = PUBLISHED_RETURNS.get(task, {}).get(steps)
-    return {} if published is None else {"TD-MPC, published": published}
+    return {} if published is None else {"TD-MPC, published": float(published)}
 
 
 EXPERIMENT = Experiment(

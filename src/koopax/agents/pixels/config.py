@@ -75,13 +75,13 @@ class PixelSACConfig(AgentConfig):
     """Environment steps per decision; None: as published for DMC tasks, 1 elsewhere."""
     num_envs: int = 1
     """Environments stepped together."""
-    image_size: int = 64
+    image_size: int = 48
     """Height and width of a frame."""
     oversampling: int = 2
     """Frames are drawn so many times as large and averaged, so that small ones tell more."""
     frame_stack: int = 3
     """Frames that an observation consists of."""
-    shift: int = 3
+    shift: int = 2
     """Largest random shift of an observation, in pixels; 0 for none."""
     encoder: str = "patches"
     """Image encoder by name, see `koopax.models.images`."""
@@ -93,7 +93,7 @@ class PixelSACConfig(AgentConfig):
     """Transitions per update."""
     discount: float = 0.99
     """γ."""
-    return_steps: int = 1
+    return_steps: int = 3
     """n: rewards in a TD target before it bootstraps."""
     learning_rate: float = 1e-3
     """Adam's step size."""
@@ -103,7 +103,7 @@ class PixelSACConfig(AgentConfig):
     """Entropy that the temperature aims at; None: minus the number of action components."""
     target_rate: float = 0.01
     """τ of the target critics' moving average."""
-    target_every: int = 2
+    target_every: int = 1
     """Updates between two steps of the target critics, and of the actor."""
     horizon: int = 5
     """K: decisions that representations are predicted ahead."""
@@ -119,7 +119,7 @@ class PixelSACConfig(AgentConfig):
     """Hidden layers between x and the predicted z."""
     core_options: tuple[tuple[str, Any], ...] = ()
     """Options of the core by name, over those in `CORE_OPTIONS`; pairs stand for mappings, as in `spectrum_options`."""
-    random_decisions: int = 1_000
+    random_decisions: int = 500
     """Decisions with uniform actions before the first update; then as many updates as they would have had."""
     updates_per_decision: float = 1.0
     """Updates per decision, over all environments together."""
@@ -214,6 +214,9 @@ PUBLISHED: Mapping[str, Any] = {
     "batch_size": 512,
     "prediction_batch": 512,
     "prediction_stride": 1,
+    "return_steps": 1,
+    "target_every": 2,
+    "random_decisions": 1_000,
     "latent_size": 512,
     "steps": 500_000,
     "evaluate_episodes": 10,
