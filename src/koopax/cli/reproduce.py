@@ -15,13 +15,13 @@ def reproduce(
     work: Path = Path("runs/reproduce"),
     only: str | None = None,
 ) -> None:
-    """Reproduce a table or figure of the paper; those from pixels are missing yet.
+    """Reproduce a table or figure of the paper.
 
     Finished cells are kept, so it can be stopped and started at will.
 
     Args:
-        experiment: prediction, speed, init-ablation, latent-ablation, gradients, planning, or what found the defaults:
-            search, planning-decay.
+        experiment: prediction, speed, init-ablation, latent-ablation, gradients, planning, representation, or what found
+            the defaults: search, planning-decay.
         budget: smoke (seconds), cpu (hours on two cores) or paper (published amounts of data, batch, horizon; the data
             comes from koopax's own policies).
         out: where results go, one file per cell, a table and a figure.
