@@ -39,7 +39,11 @@ def load_data(settings: SpeedSettings) -> Episodes:
 def build_model(arm: str, data: Episodes, *, key: PRNGKeyArray) -> DynamicsModel:
     """The arm's model with fresh parameters."""
     name, _ = parse_arm(arm)
-    return paper_listing_model(data, key=key) if name == LISTING else DynamicsModel.create(name, data, key=key)
+    return (
+        paper_listing_model(data, key=key)
+        if name == LISTING
+        else DynamicsModel.create(data=data, key=key, **preset(name))
+    )
 
 
 def train_config(arm: str, horizon: int, settings: SpeedSettings) -> TrainConfig:

@@ -18,6 +18,7 @@ from koopax.data.episodes import Episodes
 from koopax.data.loading import load
 from koopax.data.windows import WindowSampler
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
 from koopax.training.fitting import resolved
 from koopax.training.loop import Programs, fresh_state
@@ -99,7 +100,7 @@ def _sampling(data: Episodes, batch_size: int, horizon: int) -> Callable[[int], 
 
 def _training(data: Episodes, batch_size: int, horizon: int) -> Callable[[int], None]:
     config = resolved(TrainConfig(horizon=horizon, batch_size=batch_size), MODEL)
-    model = DynamicsModel.create(MODEL, data, key=jax.random.key(0))
+    model = DynamicsModel.create(data=data, key=jax.random.key(0), **preset(MODEL))
     programs, key, state = Programs(data, None, config), jax.random.key(0), fresh_state(model, config)
     programs.compile(state, key)
 

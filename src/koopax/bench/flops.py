@@ -30,7 +30,7 @@ from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
 from koopax.models.linear import BilinearReward
 from koopax.models.mlp import MLPCore
-from koopax.models.networks import MLP
+from koopax.models.networks import MLP, LinearPath
 from koopax.models.transformer import TransformerCore
 
 
@@ -90,7 +90,7 @@ def core_flops(core: LatentDynamics, horizon: int, batch_size: int, stride: int 
 @core_flops.register
 def _(core: KoopmanCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
     rows, modes = batch_size * horizon, core.modes_size // 2
-    embedded = core.action_encoder.layers[-1].weight.shape[0]
+    embedded = 2 * core.input_real.shape[1]
     each = _network(core.action_encoder, of_data=True) + _product(embedded, core.modes_size)
     return Flops(rows * each, batch_size * -(-horizon // stride) * 24.0 * modes)
 
@@ -146,7 +146,9 @@ def _product(fan_in: int, fan_out: int, *, of_data: bool = False) -> float:
     return (4.0 if of_data else 6.0) * fan_in * fan_out
 
 
-def _network(network: MLP | Dictionary | BilinearReward, *, of_data: bool = False) -> float:
+def _network(network: MLP | LinearPath | Dictionary | BilinearReward, *, of_data: bool = False) -> float:
+    if isinstance(network, LinearPath):
+        return _product(*network.linear.weight.shape, of_data=of_data) + _network(network.network, of_data=of_data)
     if not isinstance(network, MLP):
         raise NotImplementedError(f"the operations of {type(network).__name__} have no formula in koopax.bench.flops")
     first, *others = (layer.weight.shape for layer in network.layers)

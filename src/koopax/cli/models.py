@@ -3,9 +3,10 @@
 import itertools
 import json as json_
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
@@ -15,6 +16,10 @@ from koopax.cli.output import errors, print_json, progress_bar, results, trainin
 from koopax.evaluation.protocol import SEED, WINDOWS
 from koopax.training.config import TrainConfig
 
+if TYPE_CHECKING:
+    from koopax._progress import Watcher
+    from koopax.training.tasks import TrainTask
+
 SPLIT = 0.8
 """Share of the episodes that is trained on; the rest is for testing, in `koopax evaluate`."""
 
@@ -22,7 +27,7 @@ SPLIT = 0.8
 def train(
     source: Positional[str | None] = None,
     *,
-    model: str = "koopman",
+    model: str = "auto",
     preset: str | None = None,
     latent_size: int | None = None,
     option: Annotated[list[tuple[str, ...]], UseAppendAction, arg(metavar="NAME=VALUE")] = [],  # noqa: B006  (only read)
@@ -39,7 +44,8 @@ def train(
 
     Args:
         source: a Minari id, .hdf5, .npz, .csv, .parquet or one of koopax's own names.
-        model: koopman, mlp, gru, transformer or dssm; or a regression: dmdc, edmd.
+        model: koopman, mlp, gru, transformer or dssm; or a regression: dmdc, edmd; or auto, which fits regressions,
+            trains a Koopman model and keeps what predicts validation episodes best.
         preset: `paper` for the Koopman model as published; learning rate and steps were not published, so are ours.
         latent_size: real width of the latent, if not the preset's.
         option: any other setting of the model, such as spectrum=paper or action_embedding=16.
@@ -52,19 +58,22 @@ def train(
         columns: for CSV and Parquet tables.
         config: how to train.
     """
+    from koopax.training.auto import read_auto_task
     from koopax.training.tasks import TrainTask, read_task, read_task_seeds, run_task, run_task_seeds
 
     if resume is not None:
         settings = {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}
         others = (source, preset, latent_size, option, out, data_steps, *columns.options().values())
-        if any(value not in (None, []) for value in others) or model != "koopman" or seeds != 1:
+        if any(value not in (None, []) for value in others) or model != "auto" or seeds != 1:
             raise KoopaxError(f"--resume reads the data and model from {str(resume)!r}: leave out other options.")
         several, folder = read_task_seeds(resume), resume
-        task, seeds = several or (read_task(resume), 1)
+        task, seeds = several or (read_auto_task(resume) or read_task(resume), 1)
         task = replace(task, train=replace(task.train, **settings))
     elif source is None:
         raise KoopaxError("train needs a dataset: pass a SOURCE, or --resume RUN to continue one.")
     else:
+        if model == "auto" and (preset or option or latent_size or seeds != 1):
+            raise KoopaxError("options of a model and several seeds need a model: name it, such as --model koopman.")
         task = TrainTask(
             source=source,
             source_options=columns.options() | ({} if data_steps is None else {"steps": data_steps}),
@@ -77,6 +86,9 @@ def train(
     sinks = ("jsonl", *(["tensorboard"] if tensorboard else []), *(["wandb"] if wandb else []))
     errors().print(f"run folder: {folder}", highlight=False)
     keeping: dict[str, Any] = {"resume": resume is not None, "sinks": sinks}
+    if task.model == "auto":
+        _train_auto(task, folder, keeping)
+        return
     with training_progress(task.model, task.train.steps, task.train.seconds, seeds=seeds) as watch:
         if several:
             runs = run_task_seeds(task, seeds, folder, **keeping, watch=watch)
@@ -90,6 +102,25 @@ def train(
         raise SystemExit(130)
     for run in runs:
         results().print(f"{run.folder}: {run.summary}", highlight=False, soft_wrap=True)
+
+
+def _train_auto(task: "TrainTask", folder: Path, keeping: dict[str, Any]) -> None:
+    """Try several models, one bar after another, and show what was found."""
+    from koopax.cli.tables import auto_table
+    from koopax.training.auto import run_auto
+
+    with ExitStack() as shown:
+
+        def watch(name: str, config: TrainConfig) -> "Watcher":
+            shown.close()
+            return shown.enter_context(training_progress(name, config.steps, config.seconds))
+
+        found = run_auto(task, folder, **keeping, watch=watch)
+    if found.interrupted:
+        errors().print(f"stopped; continue with: koopax train --resume {folder}", style="yellow", soft_wrap=True)
+        raise SystemExit(130)
+    results().print(auto_table(found))
+    results().print(f"{folder}: {found.best.folder and found.best.folder.name} is the best", highlight=False)
 
 
 def evaluate(

@@ -10,6 +10,7 @@ from rich.table import Table
 from koopax.evaluation.prediction import ErrorCurve, PredictionError
 from koopax.evaluation.spectrum import SpectrumAnalysis
 from koopax.planning.result import ControlResult
+from koopax.training.auto import AutoRun
 
 
 def error_table(errors: Sequence[PredictionError], *, rows: int = 8) -> Table:
@@ -94,6 +95,33 @@ def aggregate_table(document: dict[str, Any]) -> Table:
         shown = [f"{cell['value']:.3f}\n\\[{cell['low']:.3f}, {cell['high']:.3f}]" for cell in cells]
         table.add_row(agent["agent"], *shown, str(agent["runs"]))
     return table
+
+
+def auto_table(found: AutoRun) -> Table:
+    """What `--model auto` tried: the error of free runs on validation episodes, and what it cost."""
+    shown = Table(
+        "model",
+        "validation error",
+        "returns",
+        "parameters",
+        "seconds",
+        title="tried, and how well it predicts validation episodes",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    best = min(candidate.error for candidate in found.candidates)
+    for candidate in found.candidates:
+        every = candidate.reencode_every
+        cells = (
+            candidate.name,
+            _short(candidate.error),
+            "never" if every is None else f"every {every} steps" if every > 1 else "every step",
+            f"{candidate.parameters:,}",
+            f"{candidate.seconds:.1f}",
+        )
+        shown.add_row(*cells, style="bold" if candidate.error == best else None)
+    return shown
 
 
 def control_table(result: ControlResult) -> Table:

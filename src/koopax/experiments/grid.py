@@ -18,7 +18,7 @@ from koopax._provenance import provenance, usable_cores
 from koopax.evaluation.prediction import prediction_error
 from koopax.experiments.experiment import Place
 from koopax.models.presets import preset
-from koopax.training.config import current_names
+from koopax.training.config import FORMER_VALUES, current_names
 from koopax.training.fitting import resolved
 from koopax.training.run import Run, write_json
 from koopax.training.tasks import Splits, TrainTask, run_task, splits
@@ -118,6 +118,8 @@ def _finished(job: Job, place: Place) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     document = json.loads(path.read_text())
+    if "train" in document["made_of"]:
+        document["made_of"]["train"] = FORMER_VALUES | document["made_of"]["train"]
     if _stated(document["made_of"]) != _stated(job.made_of):
         raise KoopaxError(f"{str(path)!r} was made with other settings than today's: delete it, or use another --out.")
     return document

@@ -12,6 +12,7 @@ from koopax.experiments import (
     prediction,
     representation,
     search,
+    small_data,
     speed,
 )
 from koopax.experiments.experiment import Experiment
@@ -28,6 +29,7 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         planning_decay.EXPERIMENT,
         representation.EXPERIMENT,
         search.EXPERIMENT,
+        small_data.EXPERIMENT,
     )
 }
 

@@ -31,7 +31,7 @@ from koopax.models.latent import LatentDynamics, Start, advance, check_options, 
 from koopax.models.linear import BilinearReward
 from koopax.models.networks import MLP, LinearPath
 from koopax.models.parts import make_parts
-from koopax.models.presets import PRESETS, preset
+from koopax.models.presets import PRESETS, suited_preset
 from koopax.models.returns import unroll
 
 if TYPE_CHECKING:
@@ -84,14 +84,17 @@ class DynamicsModel(eqx.Module):
         """A new model for `data`: sizes and normalisation are taken from it, so pass the training split.
 
         Args:
-            core: "koopman", "mlp", "gru", "transformer" or "dssm"; it starts from that name's settings in
-                `koopax.models.presets`, where "koopman-paper" is the published configuration.
+            core: "koopman", which is a small one for little data, "mlp", "gru", "transformer" or "dssm", or a
+                regression, "dmdc" or "edmd"; it starts from that name's settings in `koopax.models.presets`, where
+                "koopman-paper" is the published configuration.
             data: the training episodes.
             key: for the initial parameters.
             **options: what differs from the preset: `latent_size`, `encoder_hidden`, `decoder_hidden`,
                 `reward_hidden`, `activation` (see `ModelConfig`), and options of the core, such as `spectrum="paper"`.
         """
-        settings: dict[str, Any] = (preset(core) if core in PRESETS else {"core": core}) | options
+        settings: dict[str, Any] = (
+            suited_preset(core, data.num_steps, options) if core in PRESETS else {"core": core}
+        ) | options
         own = {f.name for f in fields(ModelConfig)} - {"core", "state_size", "action_size", "core_options"}
         kind = core_class(settings["core"])
         check_options(f"model {core!r}", kind, {n: v for n, v in options.items() if n not in own}, also=own)
@@ -234,9 +237,11 @@ class DynamicsModel(eqx.Module):
 
     def with_reencoding(self, every: int | None) -> "DynamicsModel":
         """The same model, returning to its encoder after so many steps; None for never."""
-        config = replace(self.config, reencode_every=every)
-        other = eqx.filter_eval_shape(lambda key: DynamicsModel(config, self.normaliser, key=key), jax.random.key(0))
-        return jax.tree.unflatten(jax.tree.structure(other), jax.tree.leaves(self))
+        other = object.__new__(type(self))  # the same arrays: nothing is initialised again
+        for part in fields(self):
+            object.__setattr__(other, part.name, getattr(self, part.name))
+        object.__setattr__(other, "config", replace(self.config, reencode_every=every))
+        return other
 
     def reencode(self, latent: Float[Array, " latent"]) -> Float[Array, " latent"]:
         """g_θ(d_ξ(x)) with the past actions that x remembers: the encoder would replace what is known by a guess."""

@@ -36,6 +36,20 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "action_history": 4,
         "spectrum": "multiscale",
     },
+    "koopman-small": {
+        "core": "koopman",
+        "latent_size": 64,
+        "encoder_hidden": (64, 64),
+        "decoder_hidden": (64, 64),
+        "reward_hidden": None,
+        "activation": "gelu",
+        "action_embedding": 16,
+        "action_hidden": (32,),
+        "action_history": 1,
+        "spectrum": "multiscale",
+        "linear_paths": True,
+        "linear_path": True,
+    },
     "koopman-paper": {
         "core": "koopman",
         "latent_size": 512,
@@ -65,6 +79,18 @@ def preset(name: str) -> dict[str, Any]:
     if name not in PRESETS:
         raise unknown_name("preset", name, list(PRESETS))
     return dict(PRESETS[name])
+
+
+# Steps of training data below which `koopman` is the small one, unless a width is given.
+SMALL_DATA = 20_000
+WIDTHS = ("latent_size", "encoder_hidden", "decoder_hidden")
+
+
+def suited_preset(name: str, steps: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """As `preset`; but little data gets a small Koopman model, which learns it sooner and better."""
+    if name == "koopman" and steps < SMALL_DATA and not any(width in options for width in WIDTHS):
+        return preset("koopman-small")
+    return preset(name)
 
 
 # Settings of training, by core, where the user gives none: peak learning rate, and every how many-th step of a window

@@ -20,7 +20,7 @@ from koopax.data.episodes import Episodes
 from koopax.data.windows import Windows, fixed_windows
 from koopax.evaluation.prediction import prediction_error
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.latent import SequenceDynamics
+from koopax.models.latent import SequenceDynamics, latent_of
 from koopax.training.config import TrainConfig
 
 HORIZON = 100
@@ -74,38 +74,57 @@ def choose_returns(model: DynamicsModel, validation: Episodes) -> tuple[Dynamics
 
     A core that remembers more than its latent would forget it at every return: it never does.
     """
-    horizon = longest(validation)
     if isinstance(model.core, SequenceDynamics):
         return model, free_run_error(model, validation)
-    (batch,) = fixed_windows(validation, horizon, WINDOWS, seed=0, batch_size=WINDOWS)
-    windows = jax.tree.map(jnp.asarray, batch)
+    trial = ReturnTrials(validation)
     best: tuple[int | None, float] | None = None
     for every in RETURNS:
-        if every is not None and every >= horizon:
-            continue
-        errors = _errors_with_returns(model, windows, jnp.asarray(every or horizon))
-        error = combined([float(e) for e in errors[: 1 + validation.has_rewards]])
-        if best is None or error < WORTH * best[1]:
-            best = every, error
+        if every is None or every < trial.horizon:
+            error = trial.error(model, every)
+            if best is None or error < WORTH * best[1]:
+                best = every, error
     assert best is not None  # the first one always counts
     return model.with_reencoding(best[0]), best[1]
 
 
+class ReturnTrials:
+    """Free runs with any number of steps between two returns, by one program for all of them.
+
+    It steps through the windows, whereas `DynamicsModel.unroll` is parallel within a segment and compiled for one
+    choice; both give the same. Only for cores that remember nothing besides their latent.
+    """
+
+    def __init__(self, episodes: Episodes, horizon: int = HORIZON):
+        """Choose the windows, once."""
+        self.horizon = longest(episodes, horizon)
+        (batch,) = fixed_windows(episodes, self.horizon, WINDOWS, seed=0, batch_size=WINDOWS)
+        self._windows = jax.tree.map(jnp.asarray, batch)
+        self._has_rewards = episodes.has_rewards
+
+    def error(self, model: DynamicsModel, every: int | None) -> float:
+        """As `free_run_error`, with so many steps between two returns; None for never."""
+        # The model's own returns are not used, so they must not make another program.
+        found = _errors_with_returns(model.with_reencoding(None), self._windows, jnp.asarray(every or self.horizon))
+        return combined([float(error) for error in found[: 1 + self._has_rewards]])
+
+
 @eqx.filter_jit
 def _errors_with_returns(model: DynamicsModel, windows: Windows, every: Int[Array, ""]) -> tuple[Array, Array]:
-    """Normalised errors of states and rewards, step by step, so that one program serves any number of steps between
-    two returns; `DynamicsModel.unroll`, which is compiled for one, gives the same."""
+    """Normalised errors of states and rewards."""
     scale = model.normaliser
     states, rewards = scale.normalise_state(windows.states), scale.normalise_reward(windows.rewards)
     actions = scale.normalise_action(windows.actions)
     number = jnp.arange(actions.shape[0])
     steps = (number, actions, windows.durations, states[1:], rewards)
 
+    def core_step(latent: Array, action: Array, duration: Array | None) -> Array:
+        return latent_of(model.core.step(latent, action, duration))
+
     def step(latents: Array, now: tuple) -> tuple[Array, tuple[Array, Array]]:
         number, actions, durations, states, rewards = now
         returning = (number > 0) & (number % every == 0)
         latents = jnp.where(returning, jax.vmap(model.reencode)(latents), latents)
-        after = jax.vmap(model.core.step)(latents, actions, durations)
+        after = jax.vmap(core_step)(latents, actions, durations)
         predicted, expected = jax.vmap(model.read)(latents, after, actions)
         return after, (jnp.mean((predicted - states) ** 2), jnp.mean((expected - rewards) ** 2))
 

@@ -7,6 +7,8 @@ from koopax._errors import KoopaxError
 
 # What runs that were recorded earlier call a setting.
 FORMER_NAMES = {"time_chunk": "remat_steps", "windows_together": "microbatch_size"}
+# What they were trained with where they don't name it, because it was not a setting yet.
+FORMER_VALUES = {"beta2": 0.999, "reencode_every": "never"}
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class TrainConfig:
     """Steps after which the model decodes and encodes again; auto to choose what is best on the validation episodes,
     unless the model says."""
     steps: int | None = None
-    """Gradient steps; None for 2000, or for as many as fit where `seconds` is given."""
+    """Gradient steps; None for 2000, 10000 of a small model, or as many as fit where `seconds` is given."""
     batch_size: int = 64
     """Windows in a batch."""
     seed: int = 0
@@ -33,6 +35,8 @@ class TrainConfig:
     """Fraction of the run over which the learning rate rises from zero."""
     final_learning_rate: float = 0.0
     """Where the cosine decay ends, as a fraction of the peak; 1 keeps it constant."""
+    beta2: float = 0.95
+    """Adam's memory of squared gradients: the decay of their running mean."""
     weight_decay: float = 0.0
     """Decoupled weight decay (AdamW) on matrices; 0 is Adam."""
     clip: float = 1.0
@@ -106,6 +110,8 @@ class TrainConfig:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 0 or more.")
         if not any(getattr(self, name) for name in weights):
             raise KoopaxError(f"{', '.join(weights)} are all 0, so there is nothing to learn: give one a weight.")
+        if not 0 <= self.beta2 < 1:
+            raise KoopaxError(f"beta2 is {self.beta2}: use a decay from 0 to below 1, such as 0.999.")
         if not 0 <= self.warmup < 1:
             raise KoopaxError(f"warmup is {self.warmup}: use a fraction of the run, from 0 to below 1.")
         if self.seconds is not None and not self.seconds > 0:
@@ -114,8 +120,8 @@ class TrainConfig:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "TrainConfig":
         """The settings recorded in a run folder."""
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in current_names(document).items() if name in known})
+        known, recorded = {f.name for f in fields(cls)}, FORMER_VALUES | current_names(document)
+        return cls(**{name: value for name, value in recorded.items() if name in known})
 
 
 def current_names(document: dict[str, Any]) -> dict[str, Any]:

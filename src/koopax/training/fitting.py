@@ -26,6 +26,9 @@ from koopax.training.regression import RETURNS, is_regression, regress
 from koopax.training.run import Run, read_config
 
 STEPS = 2000
+# A small model takes a step in a millisecond or two, and data that it suits rewards precision.
+SMALL_PARAMETERS = 100_000
+STEPS_OF_SMALL = 10_000
 STEPS_WITH_TIME_LIMIT = 10_000_000
 INTERRUPTED = "training was interrupted"
 """How the warning begins that a model is returned before its training was finished."""
@@ -197,10 +200,15 @@ def _returning(model: DynamicsModel, config: TrainConfig, begun: Path | None) ->
 
 def with_horizon(config: TrainConfig, core: str, train: Episodes) -> TrainConfig:
     """The settings with windows as long as the episodes allow, where nobody said, and a stride that suits them."""
-    horizon = longest(train) if config.horizon is None else config.horizon
-    own = dict(TRAINING.get(core, OTHER_TRAINING))
-    stride = stride_within(own["loss_stride"], horizon) if config.loss_stride is None else config.loss_stride
-    return replace(config, horizon=horizon, loss_stride=stride)
+    return with_stride(replace(config, horizon=config.horizon or longest(train)), core)
+
+
+def with_stride(config: TrainConfig, core: str) -> TrainConfig:
+    """The settings with the core's stride of the losses, as far as the windows allow, where nobody said."""
+    if config.loss_stride is not None or config.horizon is None:
+        return config
+    own = TRAINING.get(core, OTHER_TRAINING)["loss_stride"]
+    return replace(config, loss_stride=stride_within(own, config.horizon))
 
 
 def start_training(
@@ -267,7 +275,8 @@ def settings_for(
         if name not in known:
             raise KoopaxError(f"fit has no setting {name!r}: it takes {', '.join(sorted(known))}.")
     # Resolved here, so that what is recorded is what ran.
-    config = resolved(replace(config or TrainConfig(), **settings), model.config.core)
+    steps = STEPS_OF_SMALL if model.num_parameters() < SMALL_PARAMETERS else STEPS
+    config = resolved(replace(config or TrainConfig(), **settings), model.config.core, steps=steps)
     if begun is not None:
         config = _as_begun(config, TrainConfig.from_json(read_config(begun)["train"]))
     elif config.reencode_every == "auto" and model.config.reencode_every is not None:
@@ -286,13 +295,13 @@ def _as_begun(config: TrainConfig, recorded: TrainConfig) -> TrainConfig:
     return replace(config, **same)
 
 
-def resolved(config: TrainConfig, core: str) -> TrainConfig:
-    """The settings with what the user left open filled in for that core."""
+def resolved(config: TrainConfig, core: str, *, steps: int = STEPS) -> TrainConfig:
+    """The settings with what the user left open filled in for that core; `steps` where nothing limits them."""
     own = {name: value for name, value in TRAINING.get(core, OTHER_TRAINING).items() if name != "loss_stride"}
     missing = {name: value for name, value in own.items() if getattr(config, name) is None}
     if config.steps is None and "steps" not in missing:
-        missing["steps"] = STEPS if config.seconds is None else STEPS_WITH_TIME_LIMIT
-    return replace(config, **missing)
+        missing["steps"] = steps if config.seconds is None else STEPS_WITH_TIME_LIMIT
+    return with_stride(replace(config, **missing), core)
 
 
 def check_training(

@@ -24,7 +24,7 @@ from koopax.data.windows import Windows, fixed_windows
 from koopax.models.dictionaries import Dictionary
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.linear import BilinearReward, LinearCore, action_products
-from koopax.training.choice import free_run_error
+from koopax.training.choice import ReturnTrials
 
 Numbers: TypeAlias = np.ndarray | jax.Array
 RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
@@ -85,12 +85,13 @@ def regress(
     if validation is None:
         return _fitted(model, sums, RIDGES[1]).with_reencoding(returns[0]), []
     trials, best = [], None
+    free_runs = ReturnTrials(validation, horizon)
     for every in returns:
         for ridge in RIDGES:
-            candidate = _fitted(model, sums, ridge).with_reencoding(every)
-            trials.append(Trial(ridge, every, free_run_error(candidate, validation, horizon=horizon)))
+            candidate = _fitted(model, sums, ridge)
+            trials.append(Trial(ridge, every, free_runs.error(candidate, every)))
             if best is None or trials[-1].error < best[0]:
-                best = trials[-1].error, candidate
+                best = trials[-1].error, candidate.with_reencoding(every)
     assert best is not None
     return best[1], trials
 

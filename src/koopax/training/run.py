@@ -25,6 +25,8 @@ from koopax.training.config import TrainConfig
 from koopax.training.metrics import read_json_lines
 
 FORMAT = 1
+AUTO = "auto.json"
+"""What a folder of candidates holds, see `koopax.training.auto`."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,29 @@ def read_config(folder: str | Path) -> dict[str, Any]:
             )
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise KoopaxError(f"{str(folder)!r} is not a run folder: its config.json can't be read ({error}).") from error
+    return document
+
+
+def best_candidate(folder: Path) -> Path | None:
+    """The model file of the best candidate in a folder of `--model auto`; None where it is something else."""
+    if not (folder / AUTO).is_file():
+        return None
+    document = read_json(folder / AUTO)
+    best = document.get("best")
+    if best is None:
+        raise KoopaxError(f"{str(folder)!r} has not compared its models yet: resume it with --resume {folder}.")
+    file = next(each["model"] for each in document["candidates"] if each["name"] == best)
+    return folder / best / file
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object in a JSON file."""
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise KoopaxError(f"{str(path)!r} can't be read ({error}).") from error
+    if not isinstance(document, dict):
+        raise KoopaxError(f"{str(path)!r} is not a JSON object.")
     return document
 
 

@@ -35,7 +35,7 @@ def optimiser(config: TrainConfig) -> optax.GradientTransformation:
         return jax.tree.map(lambda leaf: leaf is not None and jnp.ndim(leaf) >= 2, parameters)
 
     decay = optax.add_decayed_weights(config.weight_decay, mask=matrices) if config.weight_decay else optax.identity()
-    return optax.chain(optax.clip_by_global_norm(config.clip), optax.scale_by_adam(), decay)
+    return optax.chain(optax.clip_by_global_norm(config.clip), optax.scale_by_adam(b2=config.beta2), decay)
 
 
 def initial_state(model: DynamicsModel, config: TrainConfig) -> TrainState:

@@ -20,7 +20,7 @@ from koopax.models.files import config_from_json, load_model
 from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
 from koopax.training.fitting import INTERRUPTED, fit, fit_seeds
-from koopax.training.run import Run, read_config, same_fingerprint, seed_folders
+from koopax.training.run import Run, best_candidate, read_config, same_fingerprint, seed_folders
 
 # Of the episodes that are not tested on: the share for validation.
 VALIDATION = 0.1
@@ -33,7 +33,7 @@ class TrainTask:
     source: str
     """What `koopax.load` takes."""
     model: str
-    """Name of a preset, see `koopax.models.presets`."""
+    """Name of a preset, see `koopax.models.presets`; or auto, see `koopax.training.auto`."""
     train: TrainConfig
     """Settings of training."""
     source_options: Mapping[str, Any] = field(default_factory=dict)
@@ -46,7 +46,8 @@ class TrainTask:
     """Decides which episodes are tested on; the same for every model and seed."""
 
     def __post_init__(self) -> None:
-        preset(self.model)
+        if self.model != "auto":
+            preset(self.model)
         if Path(self.source).exists():  # so that the run can be evaluated from anywhere
             object.__setattr__(self, "source", str(Path(self.source).absolute()))
 
@@ -184,6 +185,9 @@ def load_trained(path: Path, *, best: bool = False) -> DynamicsModel:
         raise KoopaxError(f"there is no run or model file at {str(path)!r}: check the path.")
     if not path.is_dir():
         return load_model(path)
+    candidate = best_candidate(path)
+    if candidate is not None:
+        return load_model(candidate)
     run = Run.load(path)
     if best and run.best_model is None:
         raise KoopaxError(f"the run {str(path)!r} had no validation, so there is no best model: leave out --best.")
@@ -199,6 +203,8 @@ def model_and_test_episodes(
     under whatever name. Of any other source they are all there are.
     """
     model = load_trained(path, best=best)
+    candidate = best_candidate(path) if path.is_dir() else None
+    path = path if candidate is None else candidate.parent
     if source is not None:
         episodes = load(source, **options)
         if path.is_dir():

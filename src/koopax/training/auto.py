@@ -1,0 +1,140 @@
+"""`--model auto`: regressions in seconds, then a Koopman model, and the best of them in free runs is kept.
+
+OUT/dmdc/, OUT/edmd-2/, …   the candidates, each an ordinary run
+OUT/auto.json               what was tried, how good it was, how long it took, and which is the best
+
+Every command that takes a run takes OUT, and means the best of its candidates.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import comb
+from pathlib import Path
+from typing import Any
+
+from koopax._errors import DivergedError
+from koopax._progress import Watcher
+from koopax._provenance import provenance
+from koopax.data.episodes import Episodes
+from koopax.training.choice import free_run_error
+from koopax.training.config import TrainConfig
+from koopax.training.run import AUTO, Run, read_json, write_json
+from koopax.training.tasks import Splits, TrainTask, recorded_task, run_task, splits
+
+DEGREES = (2, 3, 5, 7)
+# Polynomials, and products of polynomials and actions, that a regression takes in; and steps for each, at least.
+MOST_FUNCTIONS = 600
+STEPS_PER_FUNCTION = 4
+# A model that has stopped improving for so many validations will not overtake another.
+PATIENCE = 20
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that was tried."""
+
+    name: str
+    """Of the model, and of its folder."""
+    error: float
+    """Of free runs on the validation episodes, see `koopax.training.choice.free_run_error`."""
+    seconds: float
+    """By the clock on the wall, from the untrained model on."""
+    parameters: int
+    """Numbers that were fitted or trained."""
+    reencode_every: int | None
+    """Steps between two returns to its encoder; None for never."""
+    model: str
+    """Which of its models is meant: "model.koopax", or "best.koopax" where that is better in free runs."""
+
+
+@dataclass(frozen=True)
+class AutoRun:
+    """What `--model auto` found."""
+
+    best: Run
+    """The run of the best candidate."""
+    candidates: tuple[Candidate, ...]
+    """In the order in which they were tried."""
+    interrupted: bool = False
+    """Whether Ctrl-C or SIGTERM ended it; `best` is then of those that were finished, or unfinished itself."""
+
+
+def candidates(task: TrainTask, train: Episodes) -> dict[str, TrainTask]:
+    """The models that suit the data, by name, cheapest first."""
+    least_squares = replace(task.train, steps=0, seconds=None)
+    found = {"dmdc": replace(task, model="dmdc", train=least_squares)}
+    for degree in DEGREES:
+        functions = comb(train.state_size + degree, degree) * (1 + train.action_size)
+        if functions <= MOST_FUNCTIONS and STEPS_PER_FUNCTION * functions <= train.num_steps:
+            options = {"encoder_options": {"degree": degree}}
+            found[f"edmd-{degree}"] = replace(task, model="edmd", model_options=options, train=least_squares)
+    patience = task.train.patience or PATIENCE
+    found["koopman"] = replace(task, model="koopman", train=replace(task.train, patience=patience))
+    return found
+
+
+def run_auto(
+    task: TrainTask,
+    folder: Path,
+    *,
+    episodes: Splits | None = None,
+    resume: bool = False,
+    sinks: tuple[str, ...] = ("jsonl",),
+    watch: Callable[[str, TrainConfig], Watcher] | None = None,
+) -> AutoRun:
+    """Try the candidates on the task's data, each in a folder of its own, and record which is the best.
+
+    Args:
+        task: whose model is "auto".
+        folder: for the candidates' folders; finished candidates in it are not trained again.
+        episodes: its splits, where they are at hand.
+        resume: whether the folder may hold something already.
+        sinks: where metrics go.
+        watch: asked for a watcher of each candidate, by its name and settings.
+    """
+    episodes = episodes or splits(task)
+    if not resume:
+        write_json(folder / AUTO, {"kind": "auto", "task": _recorded(task), "candidates": [], "best": None})
+    tried: list[Candidate] = []
+    best: Run | None = None
+    for name, candidate in candidates(task, episodes.train).items():
+        began = time.perf_counter()
+        try:
+            run = _run(candidate, folder / name, episodes, sinks, watch and watch(name, candidate.train))
+        except DivergedError:
+            tried.append(Candidate(name, float("inf"), time.perf_counter() - began, 0, None, "model.koopax"))
+            continue
+        if run.stopped == "interrupted":
+            return AutoRun(best or run, tuple(tried), interrupted=True)
+        models = {"model.koopax": run.model, "best.koopax": run.best_model}
+        errors = {of: free_run_error(m, episodes.validation) for of, m in models.items() if m is not None}
+        error, model = min((error, of) for of, error in errors.items())
+        every, size = run.model.config.reencode_every, run.model.num_parameters()
+        tried.append(Candidate(name, error, round(run.wall_seconds, 3), size, every, model))
+        if best is None or error <= min(each.error for each in tried):
+            best = run
+    assert best is not None  # a regression always ends
+    document = {"kind": "auto", "task": _recorded(task), "candidates": [asdict(each) for each in tried]}
+    write_json(folder / AUTO, {**document, "best": best.folder and best.folder.name, **provenance()})
+    return AutoRun(best, tuple(tried))
+
+
+def read_auto_task(folder: Path) -> TrainTask | None:
+    """The task of an auto folder; None where it is something else."""
+    if not (folder / AUTO).is_file():
+        return None
+    recorded = read_json(folder / AUTO)["task"]
+    return TrainTask(**(recorded | {"train": TrainConfig.from_json(recorded["train"])}))
+
+
+def _recorded(task: TrainTask) -> dict[str, Any]:
+    return recorded_task(task) | {"train": asdict(task.train)}
+
+
+def _run(task: TrainTask, folder: Path, episodes: Splits, sinks: Sequence[str], watch: Watcher | None) -> Run:
+    """The candidate's run: as it was finished, resumed, or begun."""
+    begun = (folder / "config.json").is_file()
+    if begun and (folder / "model.koopax").is_file():
+        return Run.load(folder)
+    return run_task(task, folder, episodes=episodes, resume=begun, sinks=tuple(sinks), watch=watch)
