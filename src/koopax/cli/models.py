@@ -27,7 +27,7 @@ SPLIT = 0.8
 def train(
     source: Positional[str | None] = None,
     *,
-    model: str = "auto",
+    model: str | None = None,
     preset: str | None = None,
     latent_size: int | None = None,
     option: Annotated[list[tuple[str, ...]], UseAppendAction, arg(metavar="NAME=VALUE")] = [],  # noqa: B006  (only read)
@@ -45,7 +45,8 @@ def train(
     Args:
         source: a Minari id, .hdf5, .npz, .csv, .parquet or one of koopax's own names.
         model: koopman, mlp, gru, transformer or dssm; or a regression: dmdc, edmd; or auto, which fits regressions,
-            trains a Koopman model and keeps what predicts validation episodes best.
+            trains a Koopman model and keeps what predicts validation episodes best. By default auto, or koopman where
+            sizes, windows, steps or seeds are given.
         preset: `paper` for the Koopman model as published; learning rate and steps were not published, so are ours.
         latent_size: real width of the latent, if not the preset's.
         option: any other setting of the model, such as spectrum=paper or action_embedding=16.
@@ -64,7 +65,7 @@ def train(
     if resume is not None:
         settings = {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}
         others = (source, preset, latent_size, option, out, data_steps, *columns.options().values())
-        if any(value not in (None, []) for value in others) or model != "auto" or seeds != 1:
+        if any(value not in (None, []) for value in others) or model is not None or seeds != 1:
             raise KoopaxError(f"--resume reads the data and model from {str(resume)!r}: leave out other options.")
         several, folder = read_task_seeds(resume), resume
         task, seeds = several or (read_auto_task(resume) or read_task(resume), 1)
@@ -72,8 +73,11 @@ def train(
     elif source is None:
         raise KoopaxError("train needs a dataset: pass a SOURCE, or --resume RUN to continue one.")
     else:
-        if model == "auto" and (preset or option or latent_size or seeds != 1):
+        of_a_model = bool(preset or option or latent_size or seeds != 1)
+        if model == "auto" and of_a_model:
             raise KoopaxError("options of a model and several seeds need a model: name it, such as --model koopman.")
+        said = of_a_model or config.horizon is not None or config.steps is not None
+        model = model or ("koopman" if said else "auto")
         task = TrainTask(
             source=source,
             source_options=columns.options() | ({} if data_steps is None else {"steps": data_steps}),
@@ -120,7 +124,7 @@ def _train_auto(task: "TrainTask", folder: Path, keeping: dict[str, Any]) -> Non
         errors().print(f"stopped; continue with: koopax train --resume {folder}", style="yellow", soft_wrap=True)
         raise SystemExit(130)
     results().print(auto_table(found))
-    results().print(f"{folder}: {found.best.folder and found.best.folder.name} is the best", highlight=False)
+    results().print(f"{folder}: {found.kept} is the best", highlight=False)
 
 
 def evaluate(

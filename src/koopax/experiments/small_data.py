@@ -21,7 +21,7 @@ from koopax.experiments.grid import Interrupted, Job, conditions, load_average, 
 from koopax.experiments.summaries import Summary, markdown
 from koopax.experiments.systems import simulate
 from koopax.models.files import load_model
-from koopax.training.auto import run_auto
+from koopax.training.auto import CANDIDATES, run_auto
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import VALIDATION, Splits, TrainTask
 
@@ -116,15 +116,14 @@ def _run_cell(setting: Setting, budget: SmallDataBudget, place: Place) -> dict[s
     if found.interrupted:
         raise Interrupted
     models = [
-        asdict(each) | {"test_error": _tested(folder / each.name / each.model, episodes.test, budget)}
+        asdict(each) | {"test_error": _tested(folder / CANDIDATES / each.name / each.model, episodes.test, budget)}
         for each in found.candidates
     ]
-    best = found.best.folder and found.best.folder.name
     return {
         "cell": setting.name,
         "labels": asdict(setting),
         "models": models,
-        "auto": best,
+        "auto": found.kept,
         "trials": [asdict(trial) for trial in found.best.trials],
         "conditions": conditions(load),
         **provenance(),

@@ -1,11 +1,11 @@
 """`--model auto`: regressions in seconds, then a Koopman model, and the best of them in free runs is kept.
 
-OUT/dmdc/, OUT/edmd-2/, …   the candidates, each an ordinary run
-OUT/auto.json               what was tried, how good it was, how long it took, and which is the best
-
-Every command that takes a run takes OUT, and means the best of its candidates.
+OUT/candidates/dmdc/, …   the candidates, each an ordinary run
+OUT/auto.json             what was tried, how good it was, how long it took, and which is the best
+OUT/                      besides, the run of the best one, so that every command that takes a run takes OUT
 """
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,15 +13,18 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
-from koopax._errors import DivergedError
+from koopax._atomic import new_file
+from koopax._errors import DivergedError, KoopaxError
 from koopax._progress import Watcher
 from koopax._provenance import provenance
 from koopax.data.episodes import Episodes
 from koopax.training.choice import free_run_error
 from koopax.training.config import TrainConfig
-from koopax.training.run import AUTO, Run, read_json, write_json
+from koopax.training.run import Run, read_json, write_json
 from koopax.training.tasks import Splits, TrainTask, recorded_task, run_task, splits
 
+AUTO = "auto.json"
+CANDIDATES = "candidates"
 DEGREES = (2, 3, 5, 7)
 # Polynomials, and products of polynomials and actions, that a regression takes in; and steps for each, at least.
 MOST_FUNCTIONS = 600
@@ -53,9 +56,11 @@ class AutoRun:
     """What `--model auto` found."""
 
     best: Run
-    """The run of the best candidate."""
+    """The run of the best candidate, in the folder itself."""
     candidates: tuple[Candidate, ...]
     """In the order in which they were tried."""
+    kept: str | None
+    """Name of the best one; None where it was interrupted before."""
     interrupted: bool = False
     """Whether Ctrl-C or SIGTERM ended it; `best` is then of those that were finished, or unfinished itself."""
 
@@ -95,18 +100,20 @@ def run_auto(
     """
     episodes = episodes or splits(task)
     if not resume:
+        if (folder / "config.json").exists() or (folder / AUTO).exists():
+            raise KoopaxError(f"{str(folder)!r} already holds a run: resume it, or choose another folder.")
         write_json(folder / AUTO, {"kind": "auto", "task": _recorded(task), "candidates": [], "best": None})
     tried: list[Candidate] = []
     best: Run | None = None
     for name, candidate in candidates(task, episodes.train).items():
         began = time.perf_counter()
         try:
-            run = _run(candidate, folder / name, episodes, sinks, watch and watch(name, candidate.train))
+            run = _run(candidate, folder / CANDIDATES / name, episodes, sinks, watch and watch(name, candidate.train))
         except DivergedError:
             tried.append(Candidate(name, float("inf"), time.perf_counter() - began, 0, None, "model.koopax"))
             continue
         if run.stopped == "interrupted":
-            return AutoRun(best or run, tuple(tried), interrupted=True)
+            return AutoRun(best or run, tuple(tried), None, interrupted=True)
         models = {"model.koopax": run.model, "best.koopax": run.best_model}
         errors = {of: free_run_error(m, episodes.validation) for of, m in models.items() if m is not None}
         error, model = min((error, of) for of, error in errors.items())
@@ -115,9 +122,21 @@ def run_auto(
         if best is None or error <= min(each.error for each in tried):
             best = run
     assert best is not None  # a regression always ends
+    chosen = min(tried, key=lambda each: each.error)
+    best = _put_forward(folder, chosen)
     document = {"kind": "auto", "task": _recorded(task), "candidates": [asdict(each) for each in tried]}
-    write_json(folder / AUTO, {**document, "best": best.folder and best.folder.name, **provenance()})
-    return AutoRun(best, tuple(tried))
+    write_json(folder / AUTO, {**document, "best": chosen.name, **provenance()})
+    return AutoRun(best, tuple(tried), chosen.name)
+
+
+def _put_forward(folder: Path, chosen: Candidate) -> Run:
+    """Make the folder the run of that candidate, with the better of its two models as its model."""
+    own = folder / CANDIDATES / chosen.name
+    copies = {"config.json": "config.json", "metrics.jsonl": "metrics.jsonl", "model.koopax": chosen.model}
+    for name, source in copies.items():
+        with new_file(folder / name, overwrite=True) as temporary:
+            shutil.copyfile(own / source, temporary)
+    return Run.load(folder)
 
 
 def read_auto_task(folder: Path) -> TrainTask | None:

@@ -25,8 +25,6 @@ from koopax.training.config import TrainConfig
 from koopax.training.metrics import read_json_lines
 
 FORMAT = 1
-AUTO = "auto.json"
-"""What a folder of candidates holds, see `koopax.training.auto`."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Run:
 
     def __repr__(self) -> str:
         kept = "" if self.folder is None else f", in {self.folder}"
-        return f"Run({self.model.config.core}: {self.summary}{kept})"
+        return f"Run({self.model.config.name}: {self.summary}{kept})"
 
     @classmethod
     def load(cls, folder: str | Path) -> "Run":
@@ -167,18 +165,6 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise KoopaxError(f"{str(folder)!r} is not a run folder: its config.json can't be read ({error}).") from error
     return document
-
-
-def best_candidate(folder: Path) -> Path | None:
-    """The model file of the best candidate in a folder of `--model auto`; None where it is something else."""
-    if not (folder / AUTO).is_file():
-        return None
-    document = read_json(folder / AUTO)
-    best = document.get("best")
-    if best is None:
-        raise KoopaxError(f"{str(folder)!r} has not compared its models yet: resume it with --resume {folder}.")
-    file = next(each["model"] for each in document["candidates"] if each["name"] == best)
-    return folder / best / file
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from koopax.models.files import config_from_json, load_model
 from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
 from koopax.training.fitting import INTERRUPTED, fit, fit_seeds
-from koopax.training.run import Run, best_candidate, read_config, same_fingerprint, seed_folders
+from koopax.training.run import Run, read_config, same_fingerprint, seed_folders
 
 # Of the episodes that are not tested on: the share for validation.
 VALIDATION = 0.1
@@ -185,9 +185,6 @@ def load_trained(path: Path, *, best: bool = False) -> DynamicsModel:
         raise KoopaxError(f"there is no run or model file at {str(path)!r}: check the path.")
     if not path.is_dir():
         return load_model(path)
-    candidate = best_candidate(path)
-    if candidate is not None:
-        return load_model(candidate)
     run = Run.load(path)
     if best and run.best_model is None:
         raise KoopaxError(f"the run {str(path)!r} had no validation, so there is no best model: leave out --best.")
@@ -203,8 +200,6 @@ def model_and_test_episodes(
     under whatever name. Of any other source they are all there are.
     """
     model = load_trained(path, best=best)
-    candidate = best_candidate(path) if path.is_dir() else None
-    path = path if candidate is None else candidate.parent
     if source is not None:
         episodes = load(source, **options)
         if path.is_dir():
