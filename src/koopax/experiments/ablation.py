@@ -48,7 +48,6 @@ def ablation_cell(
     """A training of one arm, with `options` where it differs from the preset `model`."""
     train = TrainConfig(
         horizon=budget.horizon,
-        beta2=0.999,
         reencode_every="never",
         steps=budget.steps,
         learning_rate=learning_rate,

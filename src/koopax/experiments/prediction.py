@@ -121,7 +121,6 @@ def _cell(dataset: str, arm: str, regime: str, seed: int, budget: PredictionBudg
     by_time = regime == "time"
     train = TrainConfig(
         horizon=horizon,
-        beta2=0.999,
         reencode_every="never",
         steps=None if by_time else budget.steps,
         seconds=budget.seconds if by_time else None,

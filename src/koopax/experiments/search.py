@@ -110,7 +110,6 @@ def _cell(environment: str, arm: str, budget: SearchBudget) -> Cell:
     model, options, settings = ARMS[arm]
     defaults = {
         "horizon": min(MLP_HORIZON, budget.horizon) if model == "mlp" else budget.horizon,
-        "beta2": 0.999,
         "reencode_every": "never",
         "seconds": budget.seconds,
         "validation_horizon": budget.horizon,

@@ -35,7 +35,7 @@ class TrainConfig:
     """Fraction of the run over which the learning rate rises from zero."""
     final_learning_rate: float = 0.0
     """Where the cosine decay ends, as a fraction of the peak; 1 keeps it constant."""
-    beta2: float = 0.95
+    beta2: float = 0.999
     """Adam's memory of squared gradients: the decay of their running mean."""
     weight_decay: float = 0.0
     """Decoupled weight decay (AdamW) on matrices; 0 is Adam."""
