@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from koopax._checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore_tree, tree_arrays
 from koopax._errors import DivergedError, KoopaxError, KoopaxWarning
-from koopax.agents.checkpoint import Checkpoint, Checkpoints, read_checkpoint, restore_tree, tree_arrays
 from koopax.agents.config import AgentConfig
 from koopax.agents.run import AgentRun, check_finite, load_checkpoint, read_config
 from koopax.training.metrics import read_json_lines

@@ -3,11 +3,11 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from episode_samples import assert_equal, mapped, random_episodes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koopax._errors import KoopaxError
+from episode_samples import assert_equal, mapped, random_episodes
+from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.data import Episodes, Normaliser
 
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=12)
@@ -284,3 +284,27 @@ def test_bad_requests():
 def test_check_false_keeps_nan():
     episodes = Episodes.from_arrays([[[np.nan], [1.0]]], [[[1]]], [[1]], check=False)
     assert np.isnan(episodes.observations[0, 0])
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-6, 1.0, 1e6, 1e12])
+def test_units_do_not_matter(unit):
+    rng = np.random.default_rng(0)
+    states, actions = rng.normal(size=(2, 9, 3)), rng.normal(size=(2, 8, 2))
+    plain, scaled = (Episodes.from_arrays(s * states, s * actions, s * states[:, :-1, 0]) for s in (1.0, unit))
+    one, other = Normaliser.fit(plain), Normaliser.fit(scaled)
+    assert not scaled.statistics().state.constant.any()
+    for name, normalise in (("observations", "normalise_state"), ("actions", "normalise_action")):
+        expected, found = (
+            getattr(scale, normalise)(jnp.asarray(getattr(data, name)[:8]))
+            for scale, data in ((one, plain), (other, scaled))
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_scales_that_cannot_be_squared_are_told_or_refused():
+    rng = np.random.default_rng(0)
+    states, actions = rng.normal(size=(2, 9, 3)), rng.normal(size=(2, 8, 2))
+    with pytest.warns(KoopaxWarning, match=r"action column 0 varies by .*e-2. only and counts as constant"):
+        Normaliser.fit(Episodes.from_arrays(states, actions * 1e-20))
+    with pytest.raises(KoopaxError, match=r"state column 0 has a standard deviation of .*e\+(19|20),.*larger unit"):
+        Normaliser.fit(Episodes.from_arrays(states * 1e20, actions))

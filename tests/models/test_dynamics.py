@@ -274,7 +274,7 @@ def resealed(saved, **changes):
     [
         ({"format": 99}, "format 99.*update koopax"),
         ({"config": {"core": "koopman"}}, "header can't be understood"),
-        ({"arrays": []}, "arrays are not those"),
+        ({"arrays": []}, "another size than it says"),
         ({"config": None}, "header can't be understood"),
         ({"config": {"core": "koopman", "state_size": "a", "action_size": 2}}, "header can't be understood"),
         ({"config": {"core": "no such core", "state_size": 3, "action_size": 2}}, "unknown model 'no such core'"),

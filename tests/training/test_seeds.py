@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 
 import jax
@@ -116,6 +117,17 @@ def test_interrupted_seeds_resume_to_the_same_parameters(data, tmp_path, runs):
         assert [line["step"] for line in one.metrics] == [line["step"] for line in two.metrics]
 
 
+def test_seeds_that_were_not_begun_yet_are_begun_when_the_others_resume(data, tmp_path, runs):
+    """As a kill between the first seed's config.json and the second's leaves it."""
+    with pytest.raises(KeyboardInterrupt, match="at step 4, 0, 0 of 8"):
+        fit_seeds(data, out=tmp_path, watch=stop_at(4, 3))
+    for seed in (4, 5):
+        shutil.rmtree(tmp_path / f"seed-{seed}")
+    assert json.loads((tmp_path / "seed-3" / "config.json").read_text())["seeds"] == [3, 3]
+    for one, two in zip(fit_seeds(data, out=tmp_path, resume=True), runs, strict=True):
+        assert_identical(one, two)
+
+
 def test_a_seed_that_diverges_does_not_take_the_others_with_it(data, tmp_path):
     some = models("koopman", data)
     some[1] = jax.tree.map(lambda leaf: leaf * np.nan, some[1])
@@ -123,7 +135,7 @@ def test_a_seed_that_diverges_does_not_take_the_others_with_it(data, tmp_path):
         koopax.fit_seeds(some, data[0], validation=data[1], out=tmp_path, **(SETTINGS | {"seed": 3}))
     finished = {path.parent.name for path in tmp_path.glob("*/model.koopax")}
     assert finished == {"seed-3", "seed-5"}
-    assert "outcome" not in json.loads((tmp_path / "seed-4" / "config.json").read_text())
+    assert json.loads((tmp_path / "seed-4" / "config.json").read_text())["outcome"]["stopped"] == "diverged"
 
 
 def test_models_of_different_configurations_are_refused(data):

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
+from koopax._untrusted import from_json
+
 C = TypeVar("C", bound="AgentConfig")
 
 
@@ -31,8 +33,4 @@ class AgentConfig:
     @classmethod
     def from_json(cls: type[C], document: Mapping[str, Any]) -> C:
         """The settings in a JSON document, in which tuples have become lists."""
-        return cls(**{name: _tuples(value) for name, value in document.items()})
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+        return from_json(cls, document)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from koopax._errors import KoopaxError
+from koopax._untrusted import reading
 from koopax.agents.run import FORMAT, METRICS, read_document
 from koopax.training.metrics import read_json_lines
 
@@ -67,14 +68,20 @@ class RecordedRun:
         return [
             Evaluation(line["environment_steps"], float(line["evaluation_return"]), line.get("seconds"))
             for line in self.metrics
-            if "evaluation_return" in line and "environment_steps" in line
+            if all(_is_number(line.get(name)) for name in ("evaluation_return", "environment_steps"))
+            and _is_number(line.get("seconds", 0))
         ]
 
 
 def read_agent(folder: Path) -> RecordedRun:
     """Read the folder of an agent's run."""
     folder = Path(folder)
-    document = _present_form(folder, read_document(folder))
+    document = read_document(folder)
+    with reading(folder / "config.json", "the record of an agent's run", "restore it, or leave the run out"):
+        return _read(folder, _present_form(folder, document))
+
+
+def _read(folder: Path, document: dict[str, Any]) -> RecordedRun:
     if document["kind"] not in KINDS:
         raise KoopaxError(
             f"the run {str(folder)!r} is of kind {document['kind']!r}, but the agents of this koopax are "
@@ -87,7 +94,14 @@ def read_agent(folder: Path) -> RecordedRun:
         )
     path = folder / METRICS
     lines = read_json_lines(path if path.is_file() else folder / OLD_CURVE)
-    return RecordedRun(folder, document, [{OLD_NAMES.get(k, k): v for k, v in line.items()} for line in lines])
+    run = RecordedRun(folder, document, [{OLD_NAMES.get(k, k): v for k, v in line.items()} for line in lines])
+    if not (isinstance(run.task, str) and isinstance(run.seed, int)):
+        raise TypeError(f"its task is {run.task!r}, its seed {run.seed!r}")
+    return run
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _present_form(folder: Path, document: dict[str, Any]) -> dict[str, Any]:

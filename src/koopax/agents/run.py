@@ -10,20 +10,21 @@ about its folder is here.
 
 import contextlib
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from koopax._atomic import new_file
+from koopax._atomic import check_place, new_file
+from koopax._checkpoint import Checkpoint, Checkpoints
+from koopax._claim import Claim
 from koopax._errors import DivergedError, KoopaxError
 from koopax._interrupt import StopRequest
 from koopax._provenance import provenance
-from koopax.agents.checkpoint import Checkpoint, Checkpoints
+from koopax._untrusted import one_line, read_json, reading
 from koopax.agents.config import AgentConfig
-from koopax.training.metrics import read_json_lines
+from koopax.training.metrics import append_line, read_json_lines
 from koopax.training.run import write_json
 
 FORMAT = 1
@@ -85,7 +86,9 @@ class AgentRun:
         self.checkpoints = Checkpoints(self.folder / CHECKPOINTS)
         self.progress, self.stop = Progress(), StopRequest()
         self._watch: Watch = watch or (lambda line: None)
-        self._lines, self._saved, self._watched, self._started = 0, float("-inf"), float("-inf"), 0.0
+        self._size, self._saved, self._watched, self._started = 0, float("-inf"), float("-inf"), 0.0
+        self._resume = resume
+        check_place(self.folder)
         self._document = self._resumed() if resume else self._new()
 
     @contextlib.contextmanager
@@ -94,21 +97,29 @@ class AgentRun:
 
         The first Ctrl-C or SIGTERM in the block sets `stop.requested`. How the block ended is recorded.
         """
+        with Claim(self.folder):
+            # Another process may have been here since the folder was looked at.
+            self._document = self._resumed() if self._resume else self._new()
+            with self._kept(training):
+                yield self
+
+    @contextlib.contextmanager
+    def _kept(self, training: Resumable) -> Iterator[None]:
         checkpoint = self.checkpoints.load()
         if checkpoint is None:
             training.start()
         else:
             training.restore(checkpoint)
             self.progress = Progress(**checkpoint.header["progress"])
-            self._lines = checkpoint.header["lines"]
-        self.folder.mkdir(parents=True, exist_ok=True)
+            header = checkpoint.header
+            self._size = header["size"] if "size" in header else _size_of_lines(self.folder / METRICS, header["lines"])
         write_json(self.folder / CONFIG, self._document)
         # Lines that the checkpoint does not know of are written again.
-        keep_lines(self.folder / METRICS, self._lines)
+        keep_beginning(self.folder / METRICS, self._size)
         self._started = time.monotonic() - self.progress.seconds
         try:
             with self.stop:
-                yield self
+                yield
         except DivergedError:
             self._record("diverged")
             raise
@@ -117,9 +128,7 @@ class AgentRun:
     def write(self, **metrics: Any) -> dict[str, Any]:
         """Append a line of metrics, show it to whoever watches and return it."""
         line = {**self._counters(), **metrics}
-        with open(self.folder / METRICS, "a") as file:
-            file.write(json.dumps(line) + "\n")
-        self._lines += 1
+        self._size = append_line(self.folder / METRICS, line)
         self._show(line)
         return line
 
@@ -139,7 +148,7 @@ class AgentRun:
             return
         own = training.save()
         self._counters()
-        header = {**own.header, "progress": dataclasses.asdict(self.progress), "lines": self._lines}
+        header = {**own.header, "progress": dataclasses.asdict(self.progress), "size": self._size}
         self.checkpoints.save(Checkpoint(header, own.arrays))
         self._saved = time.monotonic()
 
@@ -158,7 +167,7 @@ class AgentRun:
     def _new(self) -> dict[str, Any]:
         """The document of a new run; a folder that was killed before its first checkpoint may be begun again."""
         held = (self.folder / CONFIG).exists() and read_document(self.folder).get("kind") != self.config.kind
-        if held or self.checkpoints.any() or (self.folder / OLD_CHECKPOINT).exists():
+        if held or self.checkpoints.numbers() or (self.folder / OLD_CHECKPOINT).exists():
             raise KoopaxError(f"{str(self.folder)!r} already holds a run; resume it or choose another folder.")
         return {
             "format": FORMAT,
@@ -218,31 +227,42 @@ def read_config(folder: Path, kind: type[C]) -> C:
         raise KoopaxError(
             f"the run {str(folder)!r} is of kind {found or 'model'!r}, not {kind.kind!r}: resume it as that."
         )
-    if document.get("format", 0) > FORMAT:
+    if not isinstance(document.get("format"), int) or document["format"] > FORMAT:
         raise KoopaxError(
-            f"the run {str(folder)!r} has format {document['format']}, but this koopax reads up to {FORMAT}: update it."
+            f"the run {str(folder)!r} has format {document.get('format')!r}, but this koopax reads up to {FORMAT}: "
+            "update it."
         )
-    return kind.from_json(document["agent"])
+    with reading(folder / CONFIG, f"the settings of a {kind.kind} run", "restore it, or train into a new folder"):
+        return kind.from_json(document["agent"])
 
 
 def read_document(folder: Path) -> dict[str, Any]:
     """A run folder's config.json."""
     try:
-        document = json.loads((Path(folder) / CONFIG).read_text())
+        document = read_json(Path(folder) / CONFIG)
     except OSError as error:
         raise KoopaxError(
             f"{str(folder)!r} is no run folder, or an incomplete one: {CONFIG} is missing ({error.strerror})."
         ) from error
     except ValueError as error:
-        raise KoopaxError(f"the run {str(folder)!r} can't be read: its {CONFIG} is damaged ({error}).") from error
+        raise KoopaxError(
+            f"the run {str(folder)!r} can't be read: its {CONFIG} is damaged ({one_line(error)})."
+        ) from error
     if not isinstance(document, dict):
         kind = type(document).__name__
         raise KoopaxError(f"the run {str(folder)!r} can't be read: its {CONFIG} holds a {kind} instead of settings.")
     return document
 
 
-def keep_lines(path: Path, count: int) -> None:
-    """Cut a metrics file after so many lines; damaged ones count and stay, so that the others keep their numbers."""
-    lines = path.read_text(errors="replace").split("\n")[:count] if path.is_file() else []
+def keep_beginning(path: Path, size: int) -> None:
+    """Cut a metrics file after so many bytes. What is damaged in it stays, and costs no other line."""
+    content = path.read_bytes()[:size] if path.is_file() else b""
+    if content and not content.endswith(b"\n"):
+        content += b"\n"
     with new_file(path, overwrite=True) as temporary:
-        temporary.write_text("".join(f"{line}\n" for line in lines))
+        temporary.write_bytes(content)
+
+
+def _size_of_lines(path: Path, count: int) -> int:
+    """The bytes of so many lines, which is what checkpoints used to count."""
+    return sum(map(len, path.read_bytes().splitlines(keepends=True)[:count])) if path.is_file() else 0

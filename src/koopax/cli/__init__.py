@@ -11,7 +11,7 @@ from koopax._compilations import keep_compilations
 from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.cli import agents, bench, data, models, report
 from koopax.cli.demo import demo
-from koopax.cli.output import errors
+from koopax.cli.output import errors, plain
 from koopax.cli.parsing import registry
 from koopax.cli.plan import plan
 from koopax.cli.reproduce import reproduce
@@ -55,13 +55,13 @@ def main() -> None:
             registry=registry,
         )
     except KoopaxError as error:
-        errors().print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
+        errors().print(f"[bold red]error:[/] {plain(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "koopax":
             raise
         wanted = f"this command needs {error.name}, which is not installed: pip install 'koopax[all]'."
-        errors().print(f"[bold red]error:[/] {_escape(wanted)}", highlight=False, soft_wrap=True)
+        errors().print(f"[bold red]error:[/] {plain(wanted)}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         errors().print("interrupted", style="yellow")
@@ -73,10 +73,4 @@ def main() -> None:
 
 def _show_warning(message, category, *_args, **_kwargs) -> None:
     if issubclass(category, KoopaxWarning):
-        errors().print(f"[yellow]note:[/] {_escape(str(message))}", highlight=False, soft_wrap=True)
-
-
-def _escape(text: str) -> str:
-    """Text from anywhere as the terminal may have it: no markup, and control codes visible instead of obeyed."""
-    printable = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
-    return printable.replace("[", r"\[")
+        errors().print(f"[yellow]note:[/] {plain(str(message))}", highlight=False, soft_wrap=True)

@@ -125,7 +125,9 @@ def inspect(
 
         results().print(summary_table(summary))
     if plot is not None:
-        plot_trajectories(episodes).savefig(plot, dpi=120)
+        from koopax.reporting.figures import save
+
+        save(plot_trajectories(episodes), plot)
         errors().print(f"figure: {plot}")
 
 

@@ -7,6 +7,8 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
+from koopax.cli.output import plain
+
 
 def list_table(datasets: Sequence[dict[str, Any]]) -> Group:
     """What `koopax.collection.list_datasets` found: a line per dataset at 80 columns, then what the kinds mean."""
@@ -48,13 +50,13 @@ def summary_table(summary: dict[str, Any]) -> Group:
             mean = "none" if source["mean_return"] is None else f"{source['mean_return']:,.1f}"
             lines[f"source {name}"] += f", mean return {mean}"
     for label, text in lines.items():
-        head.add_row(label, text)
+        head.add_row(plain(label), plain(text))
     table = Table("column", "unit", "min", "mean", "max", "std", "remarks", box=None, header_style="bold")
     for column in (*summary["state"], *summary["action"], *([summary["reward"]] if rewarded else [])):
         remarks = ["constant"] if column["constant"] else []
         remarks += [f"{column['nonfinite']:,} NaN or infinite"] if column["nonfinite"] else []
         numbers = ("" if column[k] is None else f"{column[k]:.4g}" for k in ("min", "mean", "max", "std"))
-        table.add_row(column["name"], column["unit"] or "", *numbers, ", ".join(remarks))
+        table.add_row(plain(column["name"]), plain(column["unit"] or ""), *numbers, ", ".join(remarks))
     return Group(head, "", table)
 
 

@@ -8,13 +8,19 @@ from rich.console import Console
 
 from koopax._progress import errors, progress_bar, training_progress
 
-__all__ = ["errors", "print_json", "progress_bar", "results", "training_progress"]
+__all__ = ["errors", "plain", "print_json", "progress_bar", "results", "training_progress"]
 
 
 @cache
 def results() -> Console:
     """The console of standard output."""
     return Console()
+
+
+def plain(text: str) -> str:
+    """Text from anywhere as the terminal may have it: no markup, and control codes visible instead of obeyed."""
+    printable = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return printable.replace("[", r"\[")
 
 
 def print_json(document: Any) -> None:

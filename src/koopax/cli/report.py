@@ -6,7 +6,8 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from koopax.cli.output import errors, print_json, results
+from koopax._atomic import check_place
+from koopax.cli.output import errors, plain, print_json, results
 from koopax.evaluation.protocol import WINDOWS
 
 
@@ -36,6 +37,7 @@ def write(runs: Sequence[Path], out: Path, **effort: Any) -> None:
     from koopax.reporting.build import write_report
     from koopax.reporting.models import Effort
 
+    check_place(out)
     with errors().status("reading the runs") as status:
         problems = write_report(runs, out, effort=Effort(**effort), watch=status.update)
     _tell(problems)
@@ -61,6 +63,7 @@ def video(
     from koopax.reporting.video import write_video
 
     path = out or (run / "video.mp4" if run.is_dir() else run.with_suffix(".mp4"))
+    check_place(path)
     with errors().status("rendering"):
         write_video(run, path, window=window, horizon=horizon, source=source)
     results().print(str(path), soft_wrap=True, highlight=False)
@@ -96,9 +99,9 @@ def aggregate(
         return
     results().print(aggregate_table(document))
     for note in document["notes"]:
-        errors().print(note, soft_wrap=True, highlight=False)
+        errors().print(plain(note), soft_wrap=True, highlight=False)
 
 
 def _tell(problems: Sequence[Any]) -> None:
     for problem in problems:
-        errors().print(f"{problem.run}: {problem.message}", style="yellow", soft_wrap=True, highlight=False)
+        errors().print(plain(f"{problem.run}: {problem.message}"), style="yellow", soft_wrap=True, highlight=False)

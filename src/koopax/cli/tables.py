@@ -7,6 +7,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from koopax.cli.output import plain
 from koopax.evaluation.prediction import ErrorCurve, PredictionError
 from koopax.evaluation.spectrum import SpectrumAnalysis
 from koopax.planning.result import ControlResult
@@ -79,7 +80,7 @@ def aggregate_table(document: dict[str, Any]) -> Table:
     table = Table(
         title=f"scores over {len(tasks)} task{'s' if len(tasks) > 1 else ''}, with 95 % intervals",
         caption="; ".join(
-            f"{task['task']}: a return of {task['score_of_one']:g} scores 1, at {task['steps']:g} steps"
+            f"{plain(task['task'])}: a return of {task['score_of_one']:g} scores 1, at {task['steps']:g} steps"
             for task in tasks
         ),
         title_justify="left",
@@ -93,7 +94,7 @@ def aggregate_table(document: dict[str, Any]) -> Table:
     for agent in document["agents"]:
         cells = [agent[name] for name in ("mean", "iqm", "optimality_gap")]
         shown = [f"{cell['value']:.3f}\n\\[{cell['low']:.3f}, {cell['high']:.3f}]" for cell in cells]
-        table.add_row(agent["agent"], *shown, str(agent["runs"]))
+        table.add_row(plain(agent["agent"]), *shown, str(agent["runs"]))
     return table
 
 

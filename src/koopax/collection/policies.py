@@ -7,7 +7,6 @@ Nothing here needs JAX, so worker processes start fast.
 import dataclasses
 import json
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -17,6 +16,7 @@ import numpy as np
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError, unknown_name
 from koopax._imports import import_here
+from koopax._untrusted import one_line, read_npz
 
 LOG_STD_RANGE = (-5.0, 2.0)
 """Bounds of a Gaussian actor's log-deviation, reached through tanh."""
@@ -109,12 +109,11 @@ class GaussianPolicy:
 def load_policy(path: str | os.PathLike) -> GaussianPolicy:
     """Read what `GaussianPolicy.save` wrote; nothing in the file can run."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_npz(Path(path))
         provenance = json.loads(str(arrays.pop("provenance")))
         arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
         layers = sum(name.startswith("weight_") for name in arrays)
-        return GaussianPolicy(
+        policy = GaussianPolicy(
             weights=tuple(arrays[f"weight_{i}"] for i in range(layers)),
             biases=tuple(arrays[f"bias_{i}"] for i in range(layers)),
             observation_mean=arrays["observation_mean"],
@@ -123,10 +122,25 @@ def load_policy(path: str | os.PathLike) -> GaussianPolicy:
             high=arrays["high"],
             provenance=provenance,
         )
+        _check_shapes(policy)
+        return policy
     except FileNotFoundError:
         raise KoopaxError(f"there is no policy file {str(path)!r}; give the path of a policy's .npz.") from None
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise KoopaxError(f"{str(path)!r} is not a policy that koopax wrote ({error}).") from None
+    except Exception as error:  # whatever damage does to an archive
+        raise KoopaxError(f"{str(path)!r} is not a policy that koopax wrote ({one_line(error)}).") from error
+
+
+def _check_shapes(policy: GaussianPolicy) -> None:
+    """Raise ValueError unless the layers fit onto one another, the observations and the actions."""
+    width = policy.observation_mean.shape
+    for weight, bias in zip(policy.weights, policy.biases, strict=True):
+        if weight.shape != (*width, *bias.shape) or weight.ndim != 2:
+            raise ValueError(f"a layer of shape {weight.shape} follows {width}")
+        width = bias.shape
+    if policy.observation_deviation.shape != policy.observation_mean.shape or policy.low.shape != policy.high.shape:
+        raise ValueError("its bounds or scales have different sizes")
+    if width != (2 * policy.low.size,) or policy.low.ndim != 1:
+        raise ValueError(f"its last layer has {width} outputs for {policy.low.shape} actions")
 
 
 def shipped_policies() -> list[str]:
@@ -162,8 +176,10 @@ def _import_function(name: str) -> Callable:
     module_name, _, attribute = name.partition(":")
     try:
         function = getattr(import_here(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise KoopaxError(f"policy {name!r} can't be imported ({error}); give it as module:function.") from None
+    except Exception as error:  # whatever the user's module raises
+        raise KoopaxError(
+            f"policy {name!r} can't be imported ({one_line(error)}); give it as module:function."
+        ) from error
     if not callable(function):
         raise KoopaxError(f"policy {name!r} is not a function; give it as module:function.")
     return function

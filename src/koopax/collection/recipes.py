@@ -138,7 +138,7 @@ def make_dataset(
             f"datasets cannot be kept in {str(cache_folder())!r} ({error.strerror}): set KOOPAX_DATA to another folder."
         ) from error
     try:
-        if force or not folder.is_folder(path):
+        if force or not folder.is_complete(path):
             if from_scratch and record is not None:
                 episodes = record(recipe.environment, steps, seed)
             else:

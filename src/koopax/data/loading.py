@@ -3,17 +3,16 @@
 import inspect
 import os
 import shutil
-import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from koopax._atomic import new_file, new_folder
+from koopax._atomic import beside, check_place, new_file, new_folder, sweep
 from koopax._cache import cache_folder
 from koopax._errors import KoopaxError, unknown_name
+from koopax._untrusted import memory, reading
 from koopax.data.episodes import Episodes
 
 
@@ -71,16 +70,17 @@ def load(
     for option in options:
         if option not in (known := list(inspect.signature(module.read).parameters)[1:]):
             raise unknown_name(f"option of the {kind} format", option, known)
-    if memory_map is None:
-        # Of videos and pictures the files are much smaller than what is in them.
-        size = module.size_in_memory(path, **options) if kind == "frames" else _size(path)
-        memory_map = size > _memory() / 4
-    if kind == "folder":
-        episodes = _join(module.read(path, memory_map=memory_map))
-    else:
-        pieces = module.read(path, **options) if path.exists() else module.read_id(name)
-        episodes = _spool(pieces) if memory_map else _join(pieces)
-    episodes.validate(finite=check)
+    with reading(name, f"readable in the format {kind!r}", "write or download it again"):
+        if memory_map is None:
+            # Of videos and pictures the files are much smaller than what is in them.
+            size = module.size_in_memory(path, **options) if kind == "frames" else _size(path)
+            memory_map = size > memory() / 4
+        if kind == "folder":
+            episodes = _join(module.read(path, memory_map=memory_map))
+        else:
+            pieces = module.read(path, **options) if path.exists() else module.read_id(name)
+            episodes = _spool(pieces) if memory_map else _join(pieces)
+        episodes.validate(finite=check)
     return episodes
 
 
@@ -125,9 +125,10 @@ def _spool(pieces: Iterator[Episodes]) -> Episodes:
     """The pieces on disk, mapped; the files are already removed by name and vanish with the last array."""
     from koopax.data.sources import folder
 
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix="mapped-", dir=cache_folder()))
+    temporary = beside(cache_folder() / "mapped")
     try:
+        temporary.mkdir(parents=True)
+        sweep(temporary.parent, "mapped")
         writer = folder.FolderWriter(temporary)
         try:
             for piece in pieces:
@@ -135,7 +136,7 @@ def _spool(pieces: Iterator[Episodes]) -> Episodes:
             writer.finish()
         finally:
             writer.close()
-        return _join(folder.read(temporary, memory_map=True))
+        return _join(folder.read(temporary, memory_map=True, verify=False))
     except OSError as error:
         raise KoopaxError(
             f"no room to map the episodes in {str(temporary.parent)!r} ({error}): set KOOPAX_DATA to a larger disk."
@@ -148,13 +149,6 @@ def _size(path: Path) -> int:
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return path.stat().st_size if path.exists() else 0
-
-
-def _memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return sys.maxsize
 
 
 def save(episodes: Episodes, destination: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -195,4 +189,5 @@ def resolve_destination(destination: str | os.PathLike[str], *, overwrite: bool 
         )
     if path.exists() and not overwrite:
         raise KoopaxError(f"{str(path)!r} already exists: choose another destination, or allow overwriting it.")
+    check_place(path)
     return path, kind, identifier

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from koopax._errors import KoopaxError
+from koopax._untrusted import from_json
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,17 @@ class Metadata:
     def from_json(cls, document: Mapping[str, Any]) -> "Metadata":
         """The inverse of `to_json`; fields of a later version are ignored."""
         known = {f.name for f in fields(cls)}
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document.items() if k in known}
-        return cls(**values)
+        return from_json(cls, {name: value for name, value in document.items() if name in known})
 
     def check(self, state_size: int, action_size: int) -> None:
         """Raise unless the names fit the sizes."""
         for kind, names, size in (("state", self.state_names, state_size), ("action", self.action_names, action_size)):
             if names and len(names) != size:
                 raise KoopaxError(f"{len(names)} {kind} names for {size} {kind} columns: give one name per column.")
+        if self.step_seconds is not None and not 0 < self.step_seconds < float("inf"):
+            raise KoopaxError(
+                f"a step of {self.step_seconds} seconds is none: give a positive number, or leave it out."
+            )
 
 
 def merge(metadata: Sequence[Metadata]) -> tuple[Metadata, list[list[int]]]:

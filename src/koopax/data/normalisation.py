@@ -1,5 +1,6 @@
 """Normalisation of states, actions and rewards to zero mean and unit variance."""
 
+import warnings
 from dataclasses import replace
 
 import equinox as eqx
@@ -7,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import stop_gradient
 
+from koopax._errors import KoopaxError, KoopaxWarning
 from koopax._types import Array, Float, Num
 from koopax.data.episodes import Episodes
-from koopax.data.statistics import Columns
+from koopax.data.statistics import LARGEST, SMALLEST, Columns
 
 
 class Normaliser(eqx.Module):
@@ -33,6 +35,9 @@ class Normaliser(eqx.Module):
         still pixels stay still, and always predicting the mean frame is an error of 1.
         """
         found = episodes.statistics()
+        _check_scale("state", found.state)
+        _check_scale("action", found.action)
+        _check_scale("reward", found.reward)
         states = found.state if episodes.image_shape is None else _with_common_deviation(found.state)
         reward_mean, reward_std = _moments(found.reward)
         return cls(*_moments(states), *_moments(found.action), reward_mean[0], reward_std[0])
@@ -66,6 +71,22 @@ class Normaliser(eqx.Module):
     def denormalise_reward(self, reward: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         """Normalised to raw rewards."""
         return reward * stop_gradient(self.reward_std) + stop_gradient(self.reward_mean)
+
+
+def _check_scale(kind: str, columns: Columns) -> None:
+    """Say what is too small to be learned, and refuse what is too large."""
+    if (large := np.flatnonzero(columns.std > LARGEST)).size:
+        raise KoopaxError(
+            f"{kind} column {large[0]} has a standard deviation of {columns.std[large[0]]:.2g}, the square of which is "
+            "too large for float32: give it in a larger unit."
+        )
+    if (small := np.flatnonzero((columns.maximum > columns.minimum) & (columns.std < SMALLEST))).size:
+        warnings.warn(
+            f"{kind} column {small[0]} varies by {columns.std[small[0]]:.2g} only and counts as constant: give it in a "
+            "smaller unit if that is not rounding.",
+            KoopaxWarning,
+            stacklevel=3,
+        )
 
 
 def _with_common_deviation(pixels: Columns) -> Columns:

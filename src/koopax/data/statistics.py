@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from koopax.data.episodes import Episodes
 
 _CHUNK_ROWS = 1 << 18
+SMALLEST, LARGEST = 1e-15, 1e15
+"""Deviations between which an error can be squared in float32, with room for errors much smaller and larger."""
 _CHUNK_BYTES = 1 << 26
 """Of images, which take more than vectors."""
 
@@ -74,8 +76,8 @@ class Columns:
 
     @property
     def constant(self) -> np.ndarray:
-        """Columns that do not vary beyond float32 rounding [columns]."""
-        return self.std <= np.maximum(1e-8, 1e-6 * np.abs(self.mean))
+        """Columns that do not vary beyond float32 rounding, or by less than float32 can square [columns]."""
+        return (self.std <= 1e-6 * np.abs(self.mean)) | (self.std < SMALLEST)
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ def check_lists(columns: Mapping[str, list[np.ndarray]]) -> np.ndarray:
 def check_sizes(episodes: "Episodes") -> None:
     """Raise unless the arrays have the axes and rows that the episodes' boundaries ask for."""
     rows = int(episodes.starts[-1])
+    if episodes.starts.ndim != 1 or episodes.starts[0] != 0:
+        raise KoopaxError(f"the first episode begins at row {episodes.starts[0]}: it must be row 0.")
     if episodes.num_episodes == 0 or episodes.num_steps == 0:
         raise KoopaxError("the set is empty: give at least one episode of one step.")
     if episodes.observations.ndim not in (2, 4) or episodes.actions.ndim != 2 or episodes.rewards.ndim != 1:
@@ -92,6 +94,10 @@ def check_sizes(episodes: "Episodes") -> None:
         count = len(getattr(episodes, name))
         if count != episodes.num_episodes:
             raise KoopaxError(f"{name} has {count} entries for {episodes.num_episodes} episodes.")
+    known = len(episodes.metadata.source_names)
+    if (strange := np.flatnonzero((episodes.sources < 0) | (episodes.sources >= known))).size:
+        number = episodes.sources[strange[0]]
+        raise KoopaxError(f"episode {strange[0]} is of source {number}, but {known} are named: name every source.")
     if (short := np.flatnonzero(episodes.lengths < 1)).size:
         raise KoopaxError(f"episode {short[0]} has no step: remove it.")
     episodes.metadata.check(episodes.state_size, episodes.action_size)

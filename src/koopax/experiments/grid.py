@@ -15,6 +15,7 @@ from typing import Any
 
 from koopax._errors import DivergedError, KoopaxError
 from koopax._provenance import provenance, usable_cores
+from koopax._untrusted import read_json, reading
 from koopax.evaluation.prediction import prediction_error
 from koopax.experiments.experiment import Place
 from koopax.models.presets import preset
@@ -117,10 +118,12 @@ def _finished(job: Job, place: Place) -> dict[str, Any] | None:
     path = _path(job, place)
     if not path.is_file():
         return None
-    document = json.loads(path.read_text())
-    if "train" in document["made_of"]:
-        document["made_of"]["train"] = FORMER_VALUES | document["made_of"]["train"]
-    if _stated(document["made_of"]) != _stated(job.made_of):
+    with reading(path, "the result of a cell", "delete it, and it is run again"):
+        document = read_json(path)
+        if "train" in document["made_of"]:
+            document["made_of"]["train"] = FORMER_VALUES | document["made_of"]["train"]
+        same = _stated(document["made_of"]) == _stated(job.made_of)
+    if not same:
         raise KoopaxError(f"{str(path)!r} was made with other settings than today's: delete it, or use another --out.")
     return document
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from koopax._atomic import new_file
+from koopax._atomic import check_place, new_file
 from koopax._compilations import keep_compilations
 from koopax.experiments.experiment import Place, Watcher
 from koopax.experiments.registry import experiment
@@ -27,6 +27,8 @@ def reproduce(
     chosen = experiment(name)
     size = chosen.budget(budget)
     place = Place(results / name / budget, work / name / budget, report, watcher, only)
+    check_place(place.results / "cells")
+    check_place(place.work)
     place.results.mkdir(parents=True, exist_ok=True)
     keep_compilations()
     found = chosen.run(size, place)

@@ -25,6 +25,7 @@ from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.data.episodes import Episodes
 from koopax.data.normalisation import Normaliser
+from koopax.models.buckets import in_buckets, is_traced
 from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary
 from koopax.models.latent import LatentDynamics, Start, advance, check_options, core_class, latent_of
@@ -158,10 +159,39 @@ class DynamicsModel(eqx.Module):
             return_latents: also return the latents; the last one continues the rollout with `rollout_from`.
         """
         # Lists become arrays before anything is compiled: a list's numbers would be constants of the program.
-        past, lengths = (None if given is None else jnp.asarray(given) for given in (past_actions, durations))
-        return self._rollout_states(
-            jnp.asarray(state), past, jnp.asarray(actions), lengths, reencode_every, return_latents
-        )
+        given: list[Any] = [
+            None if each is None else jnp.asarray(each) for each in (state, past_actions, actions, durations)
+        ]
+        if is_traced(self, given):
+            return self._rollout_states(*given, reencode_every, return_latents)
+        self._check_rollout(*given)
+        return in_buckets(DynamicsModel._predict, self, *given, reencode_every, return_latents)
+
+    def rollouts(
+        self,
+        states: Numbers,
+        actions: Numbers,
+        *,
+        past_actions: Numbers | None = None,
+        durations: Numbers | None = None,
+        reencode_every: Reencoding = None,
+        return_latents: bool = False,
+    ) -> Prediction:
+        """As `rollout`, of a batch: states `[batch, state]`, actions `[batch, time, action]`, and so on.
+
+        Batches and horizons of any size go through a bounded number of compiled programs (see
+        `koopax.models.buckets`); `jax.vmap(model.rollout)` compiles one for each.
+        """
+        given: list[Any] = [
+            None if each is None else jnp.asarray(each) for each in (states, past_actions, actions, durations)
+        ]
+        sizes = {each.shape[:1] for each in given if each is not None}
+        if len(sizes) > 1 or (0,) in sizes or () in sizes:
+            raise KoopaxError(f"a batch of rollouts has first axes of {sorted(sizes)}: give one of each per rollout.")
+        self._check_rollout(*jax.tree.map(lambda each: each[0], given))
+        if is_traced(self, given):
+            return _predict_batch(self, *given, reencode_every, return_latents)
+        return in_buckets(_predict_batch, self, *given, reencode_every, return_latents)
 
     def step(
         self,
@@ -285,7 +315,10 @@ class DynamicsModel(eqx.Module):
         save_model(self, path)
 
     @eqx.filter_jit
-    def _rollout_states(
+    def _rollout_states(self, *given: Any) -> Prediction:
+        return self._predict(*given)
+
+    def _predict(
         self,
         state: Array,
         past_actions: Array | None,
@@ -302,6 +335,14 @@ class DynamicsModel(eqx.Module):
             return_latents=return_latents,
         )
 
+    def _check_rollout(self, state: Any, past_actions: Any, actions: Any, durations: Any) -> None:
+        self._check("state", state, (self.config.state_size,))
+        self._check("actions", actions, (None, self.config.action_size))
+        if past_actions is not None:
+            self._check("past_actions", past_actions, (None, self.config.action_size), empty=True)
+        if durations is not None:
+            self._check("durations", durations, (np.shape(actions)[0],))
+
     def _check(self, name: str, array: Any, expected: tuple[int | None, ...], *, empty: bool = False) -> None:
         shape = np.shape(array)
         fits = len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
@@ -312,3 +353,17 @@ class DynamicsModel(eqx.Module):
             raise KoopaxError(f"{name} has shape {shape}, but this model takes one example of ({wanted}): {remedy}.")
         if shape and shape[0] == 0 and not empty:
             raise KoopaxError(f"{name} has a horizon of 0: a rollout needs at least one step.")
+
+
+def _predict_batch(
+    model: DynamicsModel,
+    states: Array,
+    past_actions: Array | None,
+    actions: Array,
+    durations: Array | None,
+    *options: Any,
+) -> Prediction:
+    def one(state: Array, past: Array | None, own: Array, lengths: Array | None) -> Prediction:
+        return model._predict(state, past, own, lengths, *options)
+
+    return jax.vmap(one)(states, past_actions, actions, durations)

@@ -14,6 +14,7 @@ the common array formats: none of them notices a flipped byte in header and arra
 import dataclasses
 import hashlib
 import json
+import math
 import struct
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +27,7 @@ import numpy as np
 
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError
+from koopax._untrusted import from_json, one_line
 from koopax.data.normalisation import Normaliser
 from koopax.models.config import ModelConfig
 from koopax.models.dynamics import DynamicsModel
@@ -34,6 +36,10 @@ MAGIC = b"koopax-model\r\n"  # the line end shows a file that was mangled as tex
 FORMAT = 1
 RUN_MODEL = "model.koopax"  # in a run folder
 _SIZES = struct.Struct("<IQ")
+_FEW, _SMALL = 100, 1_000
+"""Layers, and widths of them, that any file may ask for, however small; a regression records some that it has not."""
+_UNSEEN = ("reencode_every", "context")
+"""What is not seen in the size of any array."""
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -78,25 +84,26 @@ def load_model(path: str | Path) -> DynamicsModel:
         raise KoopaxError(f"can't read the model file {str(path)!r}: {error.strerror}.") from error
     header, body = _open(path, data)
     try:
+        listed = [_listed(item) for item in header["arrays"]]
+        if len(body) != sum(math.prod(shape) * dtype.itemsize for _, shape, dtype in listed):
+            raise ValueError("its arrays have another size than it says")
+        _check_scale(header["config"], len(listed), sum(math.prod(shape) for _, shape, _ in listed))
         config = config_from_json(header["config"])
-        listed = [(item["name"], tuple(item["shape"]), np.dtype(item["dtype"])) for item in header["arrays"]]
         # Every model has the same structure for the same config, so shapes come from building it without computing.
         skeleton = eqx.filter_eval_shape(
             lambda key: DynamicsModel(config, Normaliser.identity(config.state_size, config.action_size), key=key),
             jax.random.key(0),
         )
-    except (KeyError, TypeError, ValueError, KoopaxError) as error:
-        raise _foreign(path, header, f"its header can't be understood ({error})") from error
+    except Exception as error:  # a config may ask the parts of a model for anything
+        raise _foreign(path, header, f"its header can't be understood ({one_line(error)})") from error
     names, leaves = _named_arrays(skeleton)
     expected = [(name, leaf.shape) for name, leaf in zip(names, leaves, strict=True)]
     if expected != [(name, shape) for name, shape, _ in listed]:
         raise _foreign(path, header, "its arrays are not those of this version's model")
-    if len(body) != sum(int(np.prod(shape)) * dtype.itemsize for _, shape, dtype in listed):
-        raise _foreign(path, header, "its arrays have another size than its header says")
 
     arrays, offset = [], 0
     for _, shape, dtype in listed:
-        count = int(np.prod(shape))
+        count = math.prod(shape)
         values = np.frombuffer(body, dtype.newbyteorder("<"), count, offset).astype(dtype)
         arrays.append(jnp.asarray(values.reshape(shape)))
         offset += count * dtype.itemsize
@@ -127,18 +134,33 @@ def _open(path: Path, data: bytes) -> tuple[dict[str, Any], bytes]:
     return header, data[fixed + length : -_DIGEST]
 
 
+def _listed(item: dict[str, Any]) -> tuple[str, tuple[int, ...], np.dtype]:
+    """Name, shape and type of an array in a header."""
+    shape, dtype = tuple(item["shape"]), np.dtype(item["dtype"])
+    if dtype.kind not in "biuf" or not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError(f"an array has the shape {shape} and the type {dtype}")
+    return item["name"], shape, dtype
+
+
+def _check_scale(config: Any, arrays: int, numbers: int, name: str = "config") -> None:
+    """Raise unless a model of so many arrays and numbers can be what a config asks for; building it takes time."""
+    if isinstance(config, dict):
+        for key, value in config.items():
+            _check_scale(value, arrays, numbers, key)
+    elif isinstance(config, list):
+        if len(config) > max(_FEW, arrays):
+            raise ValueError(f"{name} has {len(config)} entries in a file of {arrays} arrays")
+        for value in config:
+            _check_scale(value, arrays, numbers, name)
+    elif isinstance(config, int) and name not in _UNSEEN:
+        most = max(_FEW, arrays) if "layers" in name else max(_SMALL, numbers)
+        if config > most:
+            raise ValueError(f"{name} is {config} in a file of {arrays} arrays with {numbers} numbers")
+
+
 def config_from_json(fields: dict[str, Any]) -> ModelConfig:
     """A model's configuration as it was recorded."""
-    return ModelConfig(**{name: _tuples(value) for name, value in fields.items()})
-
-
-def _tuples(value: Any) -> Any:
-    """JSON has lists where configurations have tuples."""
-    if isinstance(value, list):
-        return tuple(_tuples(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _tuples(item) for key, item in value.items()}
-    return value
+    return from_json(ModelConfig, fields)
 
 
 def _named_arrays(model: DynamicsModel) -> tuple[list[str], list[Any]]:

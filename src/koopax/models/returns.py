@@ -34,7 +34,7 @@ def unroll(
     pieces = [_segment(core, start, *part(0, every))]
     middle = jax.tree.map(lambda a: a.reshape(whole, every, *a.shape[1:]), part(every, whole * every))
     last, segments = jax.lax.scan(segment, pieces[0][1][-1], middle)
-    pieces.append(jax.tree.map(lambda a: a.reshape(whole * every, -1), segments))
+    pieces.append(jax.tree.map(lambda a: a.reshape(whole * every, *a.shape[2:]), segments))
     if rest:
         pieces.append(segment(last, part((whole + 1) * every, rest))[1])
     return jnp.concatenate([before for before, _ in pieces]), jnp.concatenate([after for _, after in pieces])

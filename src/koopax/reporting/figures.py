@@ -6,14 +6,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from koopax._atomic import new_file
+from koopax._errors import unknown_name
 from koopax._plots import BLUE, INK, ORANGE, tidy
 from koopax.evaluation.spectrum import SpectrumAnalysis
 
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format that the path's suffix names."""
+    known = figure.canvas.get_supported_filetypes()
+    if (suffix := path.suffix.removeprefix(".").lower() or "png") not in known:
+        raise unknown_name("format of a figure", suffix, list(known))
     with new_file(path, overwrite=True) as temporary:
-        figure.savefig(temporary, dpi=150, format=path.suffix.removeprefix(".") or "png")
+        figure.savefig(temporary, dpi=150, format=suffix)
 
 
 def spectrum_figure(analysis: SpectrumAnalysis) -> Figure:

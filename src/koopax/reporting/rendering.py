@@ -29,7 +29,7 @@ INK, PAPER = (32, 36, 42), (250, 250, 248)
 def main() -> None:
     """Read a job and write its video; a failure is one line on standard error and exit code 1."""
     try:
-        with np.load(sys.argv[1]) as job:
+        with np.load(sys.argv[1], allow_pickle=False) as job:
             render(job, Path(sys.argv[2]))
     except KoopaxError as error:
         sys.exit(str(error))

@@ -17,10 +17,11 @@ from koopax._atomic import new_file
 from koopax._errors import DivergedError, KoopaxError
 from koopax._progress import Watcher
 from koopax._provenance import provenance
+from koopax._untrusted import from_json, read_json, reading
 from koopax.data.episodes import Episodes
 from koopax.training.choice import free_run_error
 from koopax.training.config import TrainConfig
-from koopax.training.run import Run, read_json, write_json
+from koopax.training.run import Run, write_json
 from koopax.training.tasks import Splits, TrainTask, recorded_task, run_task, splits
 
 AUTO = "auto.json"
@@ -143,8 +144,9 @@ def read_auto_task(folder: Path) -> TrainTask | None:
     """The task of an auto folder; None where it is something else."""
     if not (folder / AUTO).is_file():
         return None
-    recorded = read_json(folder / AUTO)["task"]
-    return TrainTask(**(recorded | {"train": TrainConfig.from_json(recorded["train"])}))
+    with reading(folder / AUTO, "the record of a comparison", "restore it, or train into a new folder"):
+        recorded = read_json(folder / AUTO)["task"]
+        return from_json(TrainTask, {**recorded, "train": TrainConfig.from_json(recorded["train"])})
 
 
 def _recorded(task: TrainTask) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from koopax._errors import KoopaxError
+from koopax._untrusted import from_json
 
 # What runs that were recorded earlier call a setting.
 FORMER_NAMES = {"time_chunk": "remat_steps", "windows_together": "microbatch_size"}
@@ -121,7 +122,7 @@ class TrainConfig:
     def from_json(cls, document: dict[str, Any]) -> "TrainConfig":
         """The settings recorded in a run folder."""
         known, recorded = {f.name for f in fields(cls)}, FORMER_VALUES | current_names(document)
-        return cls(**{name: value for name, value in recorded.items() if name in known})
+        return from_json(cls, {name: value for name, value in recorded.items() if name in known})
 
 
 def current_names(document: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from koopax._progress import Watcher, errors, training_progress
 from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.files import config_from_json
 from koopax.models.presets import OTHER_TRAINING, TRAINING
 from koopax.training.choice import HORIZON, choose_windows, longest
 from koopax.training.config import TrainConfig, stride_within
@@ -23,7 +22,7 @@ from koopax.training.linear_start import can_start_linear, linear_start
 from koopax.training.loop import Loop, Programs, fresh_state
 from koopax.training.record import Keeping, Record
 from koopax.training.regression import RETURNS, is_regression, regress
-from koopax.training.run import Run, read_config
+from koopax.training.run import Run, recorded_model, recorded_settings
 
 STEPS = 2000
 # A small model takes a step in a millisecond or two, and data that it suits rewards precision.
@@ -101,7 +100,7 @@ def fit_seeds(
     Args:
         models: one per seed, alike but for their parameters; model k is trained with seed `seed + k`.
         out: a folder for the runs, each in a folder of its own: `seed-0`, `seed-1`, …
-        resume: continue every seed from its newest checkpoint.
+        resume: continue every seed from its newest checkpoint; one that was not begun yet is begun.
         train, validation, sinks, data, watch, progress, on_interrupt, config, **settings: as for `fit`.
     """
     if not models or any(model.config != models[0].config for model in models):
@@ -112,7 +111,7 @@ def fit_seeds(
     configs = [replace(config, seed=config.seed + index) for index in range(len(models))]
     folders = [None if out is None else Path(out) / f"seed-{each.seed}" for each in configs]
     with _shown(models[0], configs, watch, progress) as watch:
-        keeping = Keeping(resume, tuple(sinks), data, watch=watch)
+        keeping = Keeping(resume, tuple(sinks), data, seeds=(config.seed, len(models)), watch=watch)
         outcomes = _train(models, train, validation, configs, folders, keeping, on_interrupt)
     diverged = {c.seed: o for c, o in zip(configs, outcomes, strict=True) if isinstance(o, DivergedError)}
     if diverged:
@@ -146,7 +145,7 @@ def _train(
     try:
         # All folders are claimed before the first seed is trained, so that a bad one is found at once.
         for model, config, folder in zip(models, configs, folders, strict=True):
-            records.append(Record(model, config, folder, keeping))
+            records.append(Record(model, config, folder, keeping.of(folder)))
         with StopRequest() as stop:
             for record, model, config in zip(records, models, configs, strict=True):
                 state = record.open(fresh_state(model, config))
@@ -192,7 +191,7 @@ def _with_chosen_windows(
 def _returning(model: DynamicsModel, config: TrainConfig, begun: Path | None) -> DynamicsModel:
     """The model with the returns to its encoder that it is trained with: as it was begun, or as the settings say."""
     if begun is not None:
-        return model.with_reencoding(config_from_json(read_config(begun)["model"]).reencode_every)
+        return model.with_reencoding(recorded_model(begun).reencode_every)
     if config.reencode_every == "auto":
         return model
     return model.with_reencoding(None if config.reencode_every == "never" else config.reencode_every)
@@ -278,13 +277,13 @@ def settings_for(
     steps = STEPS_OF_SMALL if model.num_parameters() < SMALL_PARAMETERS else STEPS
     config = resolved(replace(config or TrainConfig(), **settings), model.config.core, steps=steps)
     if begun is not None:
-        config = _as_begun(config, TrainConfig.from_json(read_config(begun)["train"]))
+        config = _as_begun(config, recorded_settings(begun))
     elif config.reencode_every == "auto" and model.config.reencode_every is not None:
         config = replace(config, reencode_every=model.config.reencode_every)
     if train.has_rewards:
         return config
     # Rewards that nobody recorded are nothing to learn; a run that was begun goes on as it was begun.
-    weight = 0.0 if begun is None else read_config(begun)["train"].get("reward_weight", 0.0)
+    weight = 0.0 if begun is None else recorded_settings(begun).reward_weight
     return replace(config, reward_weight=weight)
 
 

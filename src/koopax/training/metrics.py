@@ -33,16 +33,14 @@ class JsonLines:
         path = folder / "metrics.jsonl"
         with new_file(path, overwrite=True) as temporary:
             temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        self._file = path.open("a")
+        self._path = path
 
     def write(self, metrics: dict[str, Any]) -> None:
-        """Append a line; flushed, so that it can be followed while training."""
-        self._file.write(json.dumps(metrics) + "\n")
-        self._file.flush()
+        """Append a line, which can be followed while training."""
+        append_line(self._path, metrics)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Nothing is open between two lines."""
 
 
 class TensorBoard:
@@ -110,11 +108,25 @@ def open_sinks(names: tuple[str, ...], folder: Path, *, from_step: int, lines: l
     return [SINKS[name](folder, from_step=from_step, lines=lines) for name in names]
 
 
+def append_line(path: Path, metrics: dict[str, Any]) -> int:
+    """Add a line to a metrics file; the bytes that it has then."""
+    try:
+        with path.open("ab") as file:
+            file.write(json.dumps(metrics).encode() + b"\n")
+            return file.tell()
+    except OSError as error:
+        raise KoopaxError(
+            f"a line of metrics could not be written to {str(path)!r} ({error.strerror or error}): "
+            "free some space, and resume from the last checkpoint."
+        ) from error
+
+
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a metrics file; damaged ones, such as a last one that was cut off by a crash, are left out."""
     lines = []
     if path.is_file():
-        for text in path.read_text(errors="replace").split("\n"):
-            with suppress(json.JSONDecodeError):
+        # Bytes that are no text, and numbers or nestings that are too long, cost their own line only.
+        for text in path.read_bytes().split(b"\n"):
+            with suppress(ValueError, RecursionError):
                 lines.append(json.loads(text))
     return [line for line in lines if isinstance(line, dict)]

@@ -1,23 +1,24 @@
 """What one seed of a training has found so far, and the folder that keeps it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from koopax._checkpoint import Checkpoint, Checkpoints, restore_tree, tree_arrays
+from koopax._claim import Claim
 from koopax._errors import DivergedError, KoopaxError
 from koopax._progress import Watcher
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.files import load_model
-from koopax.training.checkpoint import Checkpoints
 from koopax.training.choice import Trial
 from koopax.training.config import TrainConfig
 from koopax.training.losses import loss_weights
 from koopax.training.metrics import Sink, check_sinks, open_sinks
-from koopax.training.run import Run, check_recorded, write_config, write_outcome
+from koopax.training.run import BEST, DIVERGED, Run, check_recorded, read_config, write_config, write_outcome
 from koopax.training.state import TrainState
 
 # What may change when a run is resumed; anything else would make it another run.
@@ -38,8 +39,15 @@ class Keeping:
     """Of the training episodes."""
     trials: Sequence[Trial] = ()
     """The short trainings that the windows were chosen by."""
+    seeds: tuple[int, int] | None = None
+    """The first seed and the number of seeds, in a training of several."""
     watch: Watcher | None = None
     """Called with every line of metrics, and before the first with the seconds of compilation."""
+
+    def of(self, folder: Path | None) -> "Keeping":
+        """For the folder of one seed: what was not begun before the others were stopped is begun when they resume."""
+        begun = self.seeds is None or folder is None or (folder / "config.json").exists()
+        return replace(self, resume=self.resume and begun)
 
 
 class Record:
@@ -59,24 +67,43 @@ class Record:
         self.best_model: DynamicsModel | None = None
         self.without_best = 0
         self.validated_at = 0
+        self._saved: int | None = None
         self._keeping = keeping
         self._sinks: list[Sink] = []
+        self._claim: Claim | None = None
         if folder is None:
             return
         check_sinks(keeping.sinks)
+        if keeping.resume:
+            read_config(folder)  # a folder that holds nothing is not made
+        self._claim = Claim(folder)
+        try:
+            self._begin(model, folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, model: DynamicsModel, folder: Path) -> None:
+        """Record what the run is, or see that it is what was recorded."""
+        config, keeping = self.config, self._keeping
         if keeping.resume:
             check_recorded(folder, model, config, keeping.fingerprint, changeable=CHANGEABLE)
         elif (folder / "config.json").exists():
             raise KoopaxError(f"{str(folder)!r} already holds a run: resume it, or choose another folder.")
         else:
-            write_config(folder, model, config, keeping.data or {}, keeping.fingerprint, keeping.trials)
+            document = {"data": keeping.data or {}, "fingerprint": keeping.fingerprint, "seeds": keeping.seeds}
+            document |= {"trials": [asdict(trial) for trial in keeping.trials]}
+            write_config(folder, model, config, document)
 
     def open(self, state: TrainState) -> TrainState:
         """Begin at `state`, or at the newest checkpoint of a run that is resumed."""
         if self.folder is None or self.checkpoints is None:
             return state
-        if self._keeping.resume and self.checkpoints.steps():
-            state, memory = self.checkpoints.restore(state)
+        found = self._newest(self.folder, self.checkpoints) if self._keeping.resume else None
+        if found is not None:
+            arrays, rest = eqx.partition(state, eqx.is_array)
+            state, memory = eqx.combine(restore_tree("state", arrays, found.arrays), rest), found.header
+            self._saved = int(state.step)
             self.seconds = memory["seconds"]
             self.compile_seconds = memory.get("compile_seconds", 0.0)  # earlier checkpoints have neither
             self.wall_seconds = memory.get("wall_seconds", self.seconds)
@@ -85,17 +112,29 @@ class Record:
             self.best = float("inf") if memory["best"] is None else memory["best"]
             self.without_best = memory["without_best"]
             self.lines = memory["lines"]
-            if (self.folder / "best.koopax").is_file():
-                self.best_model = load_model(self.folder / "best.koopax")
+            if memory["best"] is not None:
+                self.best_model = restore_tree("best", state.model, found.arrays)
+                self.best_model.save(self.folder / BEST)
         self._sinks = open_sinks(self._keeping.sinks, self.folder, from_step=int(state.step), lines=self.lines)
         return state
 
+    @staticmethod
+    def _newest(folder: Path, checkpoints: Checkpoints) -> Checkpoint | None:
+        """The newest whole checkpoint; none where a run was stopped before its first."""
+        found = checkpoints.load()
+        if found is None and read_config(folder).get("outcome", {}).get("stopped") not in (None, DIVERGED):
+            raise KoopaxError(
+                f"the run {str(folder)!r} has ended before, but holds no checkpoint that this koopax reads: "
+                "train into a new folder."
+            )
+        return found
+
     def close(self) -> None:
-        """Close files and threads."""
+        """Close files and let the folder go."""
         for sink in self._sinks:
             sink.close()
-        if self.checkpoints is not None:
-            self.checkpoints.close()
+        if self._claim is not None:
+            self._claim.release()
 
     def compiled(self, step: int, seconds: float) -> None:
         """The programs are there, after so many seconds: steps begin. Told to the watcher, and no line of metrics."""
@@ -120,14 +159,15 @@ class Record:
             # The next step donates these buffers.
             self.best_model = jax.tree.map(jnp.copy, model)
             if self.folder is not None:
-                model.save(self.folder / "best.koopax")
+                model.save(self.folder / BEST)
         else:
             self.without_best += 1
         self._emit(step, {f"validation_{name}": error for name, error in errors.items()})
 
     def save(self, state: TrainState) -> None:
-        """Write a checkpoint."""
-        if self.checkpoints is None:
+        """Write a checkpoint, under the number of its step; one that was written or loaded just now is left."""
+        step = int(state.step)
+        if self.checkpoints is None or step == self._saved:
             return
         memory = {
             "seconds": self.seconds,
@@ -139,7 +179,10 @@ class Record:
             "without_best": self.without_best,
             "lines": self.lines,
         }
-        self.checkpoints.save(state, memory)
+        # Steps between this and the next checkpoint may be taken twice, so the best so far belongs to it as well.
+        arrays = tree_arrays("state", eqx.filter(state, eqx.is_array)) | tree_arrays("best", self.best_model)
+        self.checkpoints.save(Checkpoint(memory, arrays), step)
+        self._saved = step
 
     def finish(self, state: TrainState, stopped: str, settle: Callable[[DynamicsModel], DynamicsModel]) -> Run:
         """Write the last checkpoint, the model and how it ended; `settle` makes the final model of a trained one."""
@@ -153,7 +196,7 @@ class Record:
             if stopped != "interrupted":
                 model.save(self.folder / "model.koopax")
                 if self.best_model is not None:
-                    self.best_model.save(self.folder / "best.koopax")
+                    self.best_model.save(self.folder / BEST)
             write_outcome(self.folder, {"step": step, **times, "stopped": stopped})
         return Run(
             model=model,
@@ -168,14 +211,20 @@ class Record:
         )
 
     def diverged(self, bad: int) -> DivergedError:
-        """The error for a training that diverged: the loss is not finite at step `bad`."""
+        """The error for a training that diverged: the loss is not finite at step `bad`; no checkpoint from there on."""
         # A checkpoint of step c holds the parameters that the loss of step c is taken with.
-        good = [] if self.checkpoints is None else [step for step in self.checkpoints.steps() if step < bad]
-        kept = f"the last checkpoint with a finite loss is step {good[-1]} in {self.folder}" if good else None
+        good = [] if self.checkpoints is None else self.checkpoints.drop(bad)
+        if self.folder is not None:
+            write_outcome(self.folder, {"step": bad, "seconds": round(self.seconds, 3), "stopped": DIVERGED})
+        kept = "no checkpoint was written before"
+        if good:
+            kept = (
+                f"the last checkpoint with a finite loss is step {good[-1]} in {self.folder}, and resuming begins there"
+            )
         return DivergedError(
-            f"training diverged: the loss became non-finite at step {bad}; "
-            f"{kept or 'no checkpoint was written before'}: lower learning_rate ({self.config.learning_rate}) or clip "
-            f"({self.config.clip}), or shorten the horizon ({self.config.horizon})."
+            f"training diverged: the loss became non-finite at step {bad}; {kept}: lower learning_rate "
+            f"({self.config.learning_rate}) or clip ({self.config.clip}), or begin anew with a shorter horizon than "
+            f"{self.config.horizon}."
         )
 
     def _emit(self, step: int, metrics: dict[str, float]) -> None:

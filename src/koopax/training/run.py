@@ -10,14 +10,16 @@ A training of several seeds is a folder of runs: seed-0/, seed-1/, …
 """
 
 import json
-from collections.abc import Sequence
+import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from koopax._atomic import new_file
-from koopax._errors import KoopaxError
+from koopax._errors import KoopaxError, KoopaxWarning
 from koopax._provenance import provenance
+from koopax._untrusted import from_json, one_line, read_json, reading
+from koopax.models.config import ModelConfig
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import config_from_json, load_model
 from koopax.training.choice import Trial
@@ -25,6 +27,10 @@ from koopax.training.config import TrainConfig
 from koopax.training.metrics import read_json_lines
 
 FORMAT = 1
+BEST = "best.koopax"
+DIVERGED = "diverged"
+# Of a run that has diverged, what may change besides when it is resumed: it goes on before the fault.
+REMEDIES = ("learning_rate", "spectrum_learning_rate", "clip", "final_learning_rate")
 
 
 @dataclass(frozen=True)
@@ -72,41 +78,45 @@ class Run:
         document = read_config(folder)
         if not (folder / "model.koopax").is_file():
             raise KoopaxError(f"the run {str(folder)!r} has no finished model: resume it with --resume {folder}.")
-        best = folder / "best.koopax"
         outcome = document.get("outcome", {})
         return cls(
             model=load_model(folder / "model.koopax"),
-            config=TrainConfig.from_json(document["train"]),
+            config=recorded_settings(folder),
             step=outcome.get("step", 0),
             seconds=outcome.get("seconds", 0.0),
             compile_seconds=outcome.get("compile_seconds", 0.0),
             wall_seconds=outcome.get("wall_seconds", outcome.get("seconds", 0.0)),
             stopped=outcome.get("stopped", "interrupted"),
             metrics=read_json_lines(folder / "metrics.jsonl"),
-            best_model=load_model(best) if best.is_file() else None,
+            best_model=_best_model(folder / BEST),
             folder=folder,
-            trials=tuple(Trial(**trial) for trial in document.get("trials", [])),
+            trials=_trials(folder, document),
         )
 
 
-def write_config(
-    folder: Path,
-    model: DynamicsModel,
-    config: TrainConfig,
-    data: dict[str, Any],
-    fingerprint: str | None,
-    trials: Sequence[Trial] = (),
-) -> None:
-    """Record what a run is, before its first step."""
+def _trials(folder: Path, document: dict[str, Any]) -> tuple[Trial, ...]:
+    with reading(folder / "config.json", "the record of a run", "restore it"):
+        return tuple(from_json(Trial, trial) for trial in document.get("trials", []))
+
+
+def _best_model(path: Path) -> DynamicsModel | None:
+    """The best model, if there is one; damage to it is no reason not to have the other."""
+    try:
+        return load_model(path) if path.is_file() else None
+    except KoopaxError as error:
+        warnings.warn(f"{error} The run is read without its best model.", KoopaxWarning, stacklevel=3)
+        return None
+
+
+def write_config(folder: Path, model: DynamicsModel, config: TrainConfig, about: dict[str, Any]) -> None:
+    """Record what a run is, before its first step; `about` are its data."""
     document = {
         "format": FORMAT,
         "kind": "model",
         "train": asdict(config),
         "model": asdict(model.config),
         "parameters": model.num_parameters(),
-        "data": data,
-        "fingerprint": fingerprint,
-        "trials": [asdict(trial) for trial in trials],
+        **about,
         **provenance(),
     }
     write_json(folder / "config.json", document)
@@ -122,16 +132,31 @@ def check_recorded(
             f"the run {str(folder)!r} was begun on other training episodes (fingerprint {document['fingerprint']}, "
             f"now {fingerprint}): resume it with the data it was begun on, or begin a new run."
         )
-    if config_from_json(document["model"]) != model.config:
-        raise KoopaxError(f"the run {str(folder)!r} trains another model: resume it with the one that it records.")
-    given, recorded = asdict(config), asdict(TrainConfig.from_json(document["train"]))
-    for name, value in given.items():
-        if name not in changeable and recorded.get(name) != value:
+    if document.get("outcome", {}).get("stopped") == DIVERGED:
+        changeable += REMEDIES
+    given, recorded = asdict(config), asdict(recorded_settings(folder))
+    pairs = {name: (value, recorded.get(name)) for name, value in given.items() if name not in changeable}
+    model_now, model_then = asdict(model.config), asdict(recorded_model(folder))
+    options = {**model_now.pop("core_options"), **model_now}, {**model_then.pop("core_options"), **model_then}
+    pairs |= {f"the model's {name}": tuple(each.get(name) for each in options) for name in {**options[1], **options[0]}}
+    for name, (now, then) in pairs.items():
+        if now != then:
             raise KoopaxError(
-                f"{name} is {value!r}, but the run {str(folder)!r} was begun with {recorded.get(name)!r}: "
-                "resume with that."
+                f"{name} is {now!r}, but the run {str(folder)!r} was begun with {then!r}: resume with that."
             )
     write_json(folder / "config.json", {**document, "train": given})
+
+
+def recorded_settings(folder: Path) -> TrainConfig:
+    """How the run in a folder is trained."""
+    with reading(folder / "config.json", "the settings of a run", "restore it, or train into a new folder"):
+        return TrainConfig.from_json(read_config(folder)["train"])
+
+
+def recorded_model(folder: Path) -> ModelConfig:
+    """What the model of a run is made of."""
+    with reading(folder / "config.json", "the settings of a run", "restore it, or train into a new folder"):
+        return config_from_json(read_config(folder)["model"])
 
 
 def same_fingerprint(document: dict[str, Any], fingerprint: str | None) -> bool:
@@ -156,25 +181,22 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     if not path.is_file() and (seeds := seed_folders(Path(folder))):
         raise KoopaxError(f"{str(folder)!r} holds the runs of {len(seeds)} seeds: name one, such as {seeds[0]}.")
     try:
-        document = json.loads(path.read_text())
+        document = read_json(path)
         if document["format"] > FORMAT:
             raise KoopaxError(
                 f"the run {str(folder)!r} has format {document['format']}, but this koopax reads up to {FORMAT}: "
                 "update koopax."
             )
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise KoopaxError(f"{str(folder)!r} is not a run folder: its config.json can't be read ({error}).") from error
-    return document
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """An object in a JSON file."""
-    try:
-        document = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise KoopaxError(f"{str(path)!r} can't be read ({error}).") from error
-    if not isinstance(document, dict):
-        raise KoopaxError(f"{str(path)!r} is not a JSON object.")
+        if (kind := document.get("kind", "model")) != "model":
+            raise KoopaxError(f"the run {str(folder)!r} is of an agent ({kind}), not of a model: name another.")
+        for name in ("train", "model", "data"):
+            if not isinstance(document[name], dict):
+                raise ValueError(f"its {name} are no settings")
+        if not isinstance(document.get("outcome", {}), dict):
+            raise ValueError("its outcome is none")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = one_line(error)
+        raise KoopaxError(f"{str(folder)!r} is not a run folder: its config.json can't be read ({why}).") from error
     return document
 
 

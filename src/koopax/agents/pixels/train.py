@@ -12,8 +12,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from koopax._checkpoint import Checkpoint, named_arrays, restore_tree, tree_arrays
 from koopax._errors import KoopaxWarning
-from koopax.agents.checkpoint import Checkpoint, named_arrays, restore_tree, tree_arrays
 from koopax.agents.pixels.agent import Keys, Learner, act, learn, make_learner
 from koopax.agents.pixels.config import PixelSACConfig
 from koopax.agents.pixels.play import Players, evaluate

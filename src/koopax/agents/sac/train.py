@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from koopax.agents.checkpoint import Checkpoint, named_arrays, restore_tree, tree_arrays
+from koopax._checkpoint import Checkpoint, named_arrays, restore_tree, tree_arrays
 from koopax.agents.run import AgentRun, TrainResult, Watch, check_finite, load_checkpoint, read_config
 from koopax.agents.sac.agent import TrainState, make_state, remember, remember_and_learn
 from koopax.agents.sac.config import SACConfig

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from koopax.agents.checkpoint import Checkpoint, named_arrays, restore_tree, tree_arrays
+from koopax._checkpoint import Checkpoint, named_arrays, restore_tree, tree_arrays
 from koopax.agents.run import AgentRun, TrainResult, Watch, check_finite
 from koopax.agents.tdmpc.agent import Keys, Learner, learn, make_learner
 from koopax.agents.tdmpc.config import TDMPCConfig

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax._untrusted import reading
 from koopax.data.episodes import Episodes
 from koopax.data.metadata import Metadata
+from koopax.data.sources.hdf5 import open_hdf5
 from koopax.data.statistics import episode_ranges
 from koopax.data.validation import real_numbers
 
@@ -25,16 +27,13 @@ def read(path: Path) -> Iterator[Episodes]:
     """
     import h5py
 
-    try:
-        with h5py.File(path, "r") as file:
-            if not any(isinstance(file.get(name), h5py.Dataset) for name in ("observations", "actions")):
-                raise KoopaxError(
-                    f"{str(path)!r} holds {_listed(file)} and no D4RL arrays: it needs observations, actions, rewards "
-                    "and terminals."
-                )
-            yield from read_transitions(file, str(path))
-    except OSError as error:
-        raise KoopaxError(f"{str(path)!r} is not a readable HDF5 file ({error}): copy or download it again.") from error
+    with reading(path, "a readable HDF5 file", "copy or download it again"), open_hdf5(path) as file:
+        if not any(isinstance(file.get(name), h5py.Dataset) for name in ("observations", "actions")):
+            raise KoopaxError(
+                f"{str(path)!r} holds {_listed(file)} and no D4RL arrays: it needs observations, actions, rewards "
+                "and terminals."
+            )
+        yield from read_transitions(file, str(path))
 
 
 def read_transitions(arrays: Mapping[str, Any], name: str) -> Iterator[Episodes]:

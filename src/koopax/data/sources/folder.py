@@ -4,6 +4,7 @@ It can be memory-mapped, appended to while a set is made, and holds no time stam
 bytes. The rows are those of `Episodes`, padding included.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax._untrusted import read_json, reading
 from koopax.data.episodes import Episodes
 from koopax.data.images import frame_text
 from koopax.data.metadata import Metadata, merge
@@ -23,6 +25,8 @@ _VERSION = 2
 """1 for vectors, as ever; 2 for images."""
 _ROW_ARRAYS = ("observations", "actions", "rewards", "durations")
 _EPISODE_ARRAYS = ("starts", "terminated", "sources")
+_TYPES = {"observations": (np.float32, np.uint8), "starts": (np.int64,), "sources": (np.int64,), "terminated": (bool,)}
+_DIGEST_BYTES = 1 << 22
 
 
 class FolderWriter:
@@ -76,7 +80,13 @@ class FolderWriter:
         np.save(self.folder / "terminated.npy", np.concatenate(self._terminated).astype(bool))
         np.save(self.folder / "sources.npy", np.concatenate(self._sources).astype(np.int64))
         version = 1 if self._frame is None else _VERSION
-        header = {"format": _FORMAT, "version": version, "metadata": self._metadata.to_json()}
+        digests = {name: file.digest for name, file in self._files.items() if name != "durations" or self._irregular}
+        header = {
+            "format": _FORMAT,
+            "version": version,
+            "metadata": self._metadata.to_json(),
+            "digests": digests | {"starts": _digest(starts)},
+        }
         (self.folder / HEADER).write_text(json.dumps(header, indent=1, sort_keys=True) + "\n")
 
     def close(self) -> None:
@@ -93,12 +103,20 @@ class NpyFile:
         self.dtype = dtype
         self.columns = columns
         self.rows = 0
+        self._written = hashlib.sha256()
         self._write_header()
 
     def append(self, rows: np.ndarray) -> None:
         """Write the rows at the end."""
-        self.file.write(np.ascontiguousarray(rows, self.dtype).data)
+        content = np.ascontiguousarray(rows, self.dtype).data
+        self.file.write(content)
+        self._written.update(content)
         self.rows += len(rows)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all rows."""
+        return self._written.hexdigest()
 
     def close(self) -> None:
         """Write the final shape and close."""
@@ -123,21 +141,47 @@ def is_folder(path: Path) -> bool:
     return (path / HEADER).is_file()
 
 
-def read(path: Path, *, memory_map: bool) -> Iterator[Episodes]:
-    """The whole set as one piece."""
+def is_complete(path: Path) -> bool:
+    """Whether all of a set's files are there and as long as they have to be; what is in them is not looked at."""
     try:
-        header = json.loads((path / HEADER).read_text())
+        for episodes in read(path, memory_map=True, verify=False):
+            episodes.validate(finite=False)
+    except KoopaxError:
+        return False
+    return True
+
+
+def read(path: Path, *, memory_map: bool, verify: bool = True) -> Iterator[Episodes]:
+    """The whole set as one piece; `verify` compares its rows with the digests that were written with them."""
+    with reading(
+        path,
+        "a complete folder of episodes",
+        "make it again, by `koopax data make --force` if it is one of koopax's own",
+    ):
+        header = read_json(path / HEADER)
         if header.get("format") != _FORMAT or header.get("version", 0) > _VERSION:
             raise ValueError(f"format {header.get('format')} version {header.get('version')}")
         names = [n for n in (*_ROW_ARRAYS, *_EPISODE_ARRAYS) if n != "durations" or (path / "durations.npy").exists()]
         arrays: dict[str, Any] = {}
         for name in names:
-            mode = "r" if memory_map and name in _ROW_ARRAYS else None
-            arrays[name] = np.load(path / f"{name}.npy", mmap_mode=mode, allow_pickle=False)
+            # A map of a file that is shorter than it says is refused before any memory is taken.
+            array = np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            if array.dtype not in _TYPES.get(name, (np.float32,)):
+                raise ValueError(f"{name} are of the type {array.dtype}")
+            arrays[name] = array if memory_map and name in _ROW_ARRAYS else np.array(array)
+            digest = header.get("digests", {}).get(name)
+            if verify and digest is not None and _digest(arrays[name]) != digest:
+                raise ValueError(f"its {name} differ from their digest")
         metadata = Metadata.from_json(header["metadata"])
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise KoopaxError(f"{str(path)!r} is not a complete folder of episodes ({error}): make it again.") from error
     yield Episodes(**arrays, metadata=metadata)
+
+
+def _digest(rows: np.ndarray) -> str:
+    found = hashlib.sha256()
+    step = max(1, _DIGEST_BYTES // max(1, rows[:1].nbytes))
+    for first in range(0, len(rows), step):
+        found.update(np.ascontiguousarray(rows[first : first + step]).data)
+    return found.hexdigest()
 
 
 def write(episodes: Episodes, folder: Path) -> None:

@@ -100,6 +100,8 @@ def _frames(path: Path, name: str, size: int | None) -> np.ndarray:
 def _pictures(path: Path, name: str, size: int | None) -> Iterator[np.ndarray]:
     if size is not None and size < 1:
         raise KoopaxError(f"frames of {size} pixels to a side have none: give a size of 1 or more.")
+    if Path(name).name != name:
+        raise KoopaxError(f"{name!r} names no frames in {str(path)!r}: call episodes by names without slashes or dots.")
     if (path / name).is_dir():
         yield from _read_pictures(_numbered(path / name), size)
         return

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import re
 import sys
@@ -14,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax._untrusted import read_json, reading
 from koopax.data.episode import Episode
 from koopax.data.episodes import Episodes
 from koopax.data.metadata import Metadata
+from koopax.data.sources.hdf5 import open_hdf5
 from koopax.data.validation import real_numbers
 
 _ID = re.compile(r"(?:[-_\w]+/)*[-_\w]+-v\d+")
@@ -76,24 +77,21 @@ def read(path: Path) -> Iterator[Episodes]:
     """
     minari = _import()
     folder = data_folder(path) or path
-    try:
+    with reading(path, "a readable Minari dataset", "fetch or write it again"):
+        for file in folder.glob("*.hdf5"):
+            with open_hdf5(file):
+                pass  # it is looked through before Minari, which would follow links to other files, opens it
+        stored = read_json(folder / "metadata.json")
         dataset = minari.MinariDataset(folder)
-        stored = json.loads((folder / "metadata.json").read_text())
-    except (OSError, ValueError, KeyError, AssertionError) as error:
-        raise KoopaxError(
-            f"{str(path)!r} is not a readable Minari dataset ({error}): fetch or write it again."
-        ) from error
-    known = stored.get(_STORED, {})
-    names = known.get("sources")
-    metadata = Metadata.from_json(known["metadata"]) if known else Metadata(environment=_environment(dataset))
+        known = stored.get(_STORED, {})
+        names = known.get("sources")
+        metadata = Metadata.from_json(known["metadata"]) if known else Metadata(environment=_environment(dataset))
     at_a_time = _PIECE_EPISODES if _picture(dataset.observation_space) is None else _PIECE_EPISODES_OF_IMAGES
     for first in range(0, dataset.total_episodes, at_a_time):
         indices = range(first, min(first + at_a_time, dataset.total_episodes))
-        try:
+        with reading(path, "a whole Minari dataset", "fetch or write it again"):
             piece = _piece(dataset, indices)
-        except OSError as error:
-            raise KoopaxError(f"{str(path)!r} is damaged ({error}): fetch or write it again.") from error
-        sources = np.asarray([names[i] for i in indices] if names else [0] * len(indices), np.int64)
+            sources = np.asarray([names[i] for i in indices] if names else [0] * len(indices), np.int64)
         yield replace(piece, metadata=metadata, sources=sources)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from koopax._errors import KoopaxError
+from koopax._untrusted import read_npz, reading
 from koopax.data.episodes import Episodes
 from koopax.data.images import as_frames, looks_like_frames
 from koopax.data.metadata import Metadata
@@ -41,11 +42,8 @@ def read(path: Path, *, reward: str | None = None) -> Iterator[Episodes]:
     """
     if reward not in (None, "none"):
         raise KoopaxError(f"rewards of an .npz are its array 'rewards', not {reward!r}: leave it out, or say `none`.")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise KoopaxError(f"{str(path)!r} is not a readable .npz of plain arrays ({error}): write it again.") from error
+    with reading(path, "a readable .npz of plain arrays", "write it again"):
+        arrays = read_npz(path)
     if reward is None:
         yield from _read(arrays, str(path))
         return
@@ -79,15 +77,15 @@ def _read(arrays: dict[str, np.ndarray], name: str) -> Iterator[Episodes]:
 
 def _read_flat(arrays: dict[str, np.ndarray], name: str) -> Episodes:
     lengths = np.asarray(arrays["lengths"], np.int64)
+    if lengths.ndim != 1 or (lengths < 1).any():
+        raise KoopaxError(f"the lengths in {name!r} are not those of episodes: give one of 1 or more for each.")
     steps, rows = int(lengths.sum()), int(lengths.sum()) + len(lengths)
     expected = {"observations": rows, "actions": steps, "rewards": steps, "durations": steps}
     for key, count in expected.items():
         if key in arrays and len(arrays[key]) != count:
             raise KoopaxError(f"{name!r} has {len(arrays[key])} {key} where its lengths ask for {count}.")
-    try:
+    with reading(f"metadata of {name}", "JSON that koopax wrote", "write the archive again"):
         metadata = Metadata.from_json(json.loads(str(arrays["metadata"]))) if "metadata" in arrays else Metadata()
-    except (ValueError, TypeError, AttributeError) as error:
-        raise KoopaxError(f"the metadata of {name!r} is not JSON that koopax wrote ({error}).") from error
     ends = np.cumsum(lengths)
     padded = {
         key: np.insert(real_numbers(arrays[key], f"{key} in {name!r}"), ends, value, axis=0)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from koopax._errors import NO_ACTIONS, KoopaxError, KoopaxWarning, unknown_name
+from koopax._untrusted import check_expansion, one_line, reading
 from koopax.data.episodes import Episodes
 from koopax.data.images import frame_text
 from koopax.data.metadata import Metadata
@@ -22,6 +23,7 @@ from koopax.data.statistics import iterate_chunks
 _EPISODE_NAMES = ("episode", "episode_id", "trajectory", "trajectory_id")
 _STATE_PREFIXES = ("state_", "obs_", "observation_")
 _METADATA_KEY = b"koopax"
+_LONGEST_HEADER = 1 << 24
 Names = str | Sequence[str] | None
 
 
@@ -122,15 +124,24 @@ def _header(path: Path, is_csv: bool) -> tuple[list[str], Metadata | None]:
     import pyarrow.csv
     import pyarrow.parquet
 
-    try:
+    with reading(path, "a readable table", "write it again"):
         if is_csv:
-            with pyarrow.csv.open_csv(path) as reader:
+            with pyarrow.csv.open_csv(path, _csv_blocks(path)) as reader:
                 return reader.schema.names, None
-        schema = pyarrow.parquet.read_schema(path)
+        file = pyarrow.parquet.ParquetFile(path)
+        check_expansion(path.stat().st_size, 8 * file.metadata.num_rows * file.metadata.num_columns)
+        schema = file.schema_arrow
         stored = (schema.metadata or {}).get(_METADATA_KEY)
         return schema.names, None if stored is None else Metadata.from_json(json.loads(stored))
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise KoopaxError(f"{str(path)!r} is not a readable table ({error}): write it again.") from error
+
+
+def _csv_blocks(path: Path) -> Any:
+    """Blocks that hold the header, however many columns it names, and rows several times as long."""
+    import pyarrow.csv
+
+    with path.open("rb") as file:
+        header = len(file.readline(_LONGEST_HEADER))
+    return pyarrow.csv.ReadOptions(block_size=max(1 << 20, 8 * header))
 
 
 def _choose(path: Path, names: list[str], episode, state, action, reward, time) -> _Choice:
@@ -193,18 +204,16 @@ def _columns(path: Path, is_csv: bool, choice: _Choice) -> dict[str, Any]:
 
     named = [choice.episode, *choice.numeric, *(n for n in (choice.terminated, choice.source) if n)]
     wanted = list(dict.fromkeys(named))
-    try:
+    with reading(path, "a table of numbers", "correct it, or name other columns"):
         if is_csv:
             types = dict.fromkeys(choice.numeric, pyarrow.float32())
             types |= {choice.episode: pyarrow.string()}
             types |= {choice.time: pyarrow.float64()} if choice.time else {}
             types |= {choice.source: pyarrow.string()} if choice.source else {}
             options = pyarrow.csv.ConvertOptions(include_columns=wanted, column_types=types)
-            table = pyarrow.csv.read_csv(path, convert_options=options)
+            table = pyarrow.csv.read_csv(path, _csv_blocks(path), convert_options=options)
         else:
-            table = pyarrow.parquet.read_table(path, columns=wanted)
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise KoopaxError(f"{str(path)!r} could not be read as a table of numbers ({error}).") from error
+            table = pyarrow.parquet.ParquetFile(path).read(columns=wanted)
     if table.num_rows == 0:
         raise KoopaxError(f"{str(path)!r} is empty: it has no row.")
     return {name: table.column(name) for name in wanted}
@@ -235,7 +244,7 @@ def _numbers(column: Any, path: str) -> np.ndarray:
     try:
         return column.cast(pyarrow.int8() if pyarrow.types.is_boolean(column.type) else kind).cast(kind).to_numpy()
     except pyarrow.ArrowException as error:
-        raise KoopaxError(f"{path!r} has a column that is not made of numbers ({error}).") from error
+        raise KoopaxError(f"{path!r} has a column that is not made of numbers ({one_line(error)}).") from error
 
 
 def _stack(data: dict[str, np.ndarray], names: list[str], rows: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Checkpoints of an agent's run: array leaves and a JSON header in one `.npz`; atomic, no pickle, the newest two kept.
+"""Checkpoints of a run: array leaves and a JSON header in one `.npz`; atomic, no pickle, the newest two kept.
 
 The header lists the SHA-256 digest of every array, and the file holds the header's own, so that damage is found. Arrays
 have names of their own, and what is not in a checkpoint is never asked for: an agent whose replay is too large to be
@@ -7,10 +7,8 @@ written each time can keep its rows in files beside the checkpoints and only nam
 
 import hashlib
 import json
-import os
 import re
 import warnings
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -21,6 +19,7 @@ import numpy as np
 
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError, KoopaxWarning
+from koopax._untrusted import one_line, read_npz
 
 KEEP = 2
 T = TypeVar("T")
@@ -40,30 +39,40 @@ class Checkpoints:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._last = max(self._numbers(), default=0)
+        self.last = max(self.numbers(), default=0)
+        """The number of the checkpoint that was written or loaded last."""
 
-    def any(self) -> bool:
-        """Whether there is a checkpoint, whole or damaged."""
-        return bool(self._numbers())
+    def numbers(self) -> list[int]:
+        """The numbers of the checkpoints that are kept, whole or damaged, the newest last."""
+        found = (re.fullmatch(r"(\d+)\.npz", path.name) for path in self.folder.glob("*.npz") if path.is_file())
+        return sorted(int(match[1]) for match in found if match)
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Write the next one, and remove all but the newest two."""
+    def save(self, checkpoint: Checkpoint, number: int | None = None) -> None:
+        """Write the next one, or the one of that number, and remove all but it and the one before."""
+        number = self.last + 1 if number is None else number
         digests = {name: _digest(array) for name, array in checkpoint.arrays.items()}
         header = json.dumps({**checkpoint.header, "arrays": digests})
         members = {"header": np.array(header), "digest": np.array(_text_digest(header))}
-        with new_file(self._path(self._last + 1), overwrite=True) as temporary, open(temporary, "wb") as file:
+        with new_file(self._path(number), overwrite=True) as temporary, open(temporary, "wb") as file:
             np.savez(file, **members, **checkpoint.arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        self._last += 1
-        for number in self._numbers():
-            if number <= self._last - KEEP:
-                self._path(number).unlink(missing_ok=True)
+        self.last = number
+        # Those of higher numbers are damaged: a whole one would have been gone on from.
+        kept = [other for other in self.numbers() if other <= number][-KEEP:]
+        for other in self.numbers():
+            if other not in kept:
+                self._path(other).unlink(missing_ok=True)
+
+    def drop(self, number: int) -> list[int]:
+        """Remove those from a number on; the numbers that are left."""
+        for other in self.numbers():
+            if other >= number:
+                self._path(other).unlink(missing_ok=True)
+        return self.numbers()
 
     def load(self) -> Checkpoint | None:
         """The newest one that is whole, with a warning where a newer one is damaged; None where there is none."""
         damaged = ""
-        for number in sorted(self._numbers(), reverse=True):
+        for number in reversed(self.numbers()):
             path = self._path(number)
             try:
                 found = read_checkpoint(path)
@@ -72,16 +81,11 @@ class Checkpoints:
                 continue
             if damaged:
                 warnings.warn(f"{damaged} The one before it is used.", KoopaxWarning, stacklevel=2)
-            # A damaged one is written over by the next.
-            self._last = number
+            self.last = number
             return found
         if damaged:
             raise KoopaxError(f"no checkpoint in {str(self.folder)!r} is whole: {damaged} Train into a new folder.")
         return None
-
-    def _numbers(self) -> list[int]:
-        found = (re.fullmatch(r"(\d+)\.npz", path.name) for path in self.folder.glob("*.npz"))
-        return [int(match[1]) for match in found if match]
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:06d}.npz"
@@ -90,19 +94,20 @@ class Checkpoints:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read one file and compare its digests; raises if it is not whole."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            text = str(file["header"])
-            if str(file["digest"]) != _text_digest(text):
-                raise ValueError("its header differs from its digest")
-            header = json.loads(text)
-            digests = header.pop("arrays")
-            arrays = {name: file[name] for name in digests}
-        for name, array in arrays.items():
+        found = read_npz(path)
+        text = str(found.pop("header"))
+        if str(found.pop("digest")) != _text_digest(text):
+            raise ValueError("its header differs from its digest")
+        header = json.loads(text)
+        digests = header.pop("arrays")
+        if digests.keys() != found.keys():
+            raise ValueError("its arrays are not those that its header lists")
+        for name, array in found.items():
             if _digest(array) != digests[name]:
                 raise ValueError(f"{name} differs from its digest")
-    except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise KoopaxError(f"the checkpoint {str(path)!r} is damaged ({error}).") from None
-    return Checkpoint(header, arrays)
+    except Exception as error:  # whatever damage does to an archive
+        raise KoopaxError(f"the checkpoint {str(path)!r} is damaged ({one_line(error)}).") from error
+    return Checkpoint(header, found)
 
 
 def tree_arrays(prefix: str, tree: Any) -> dict[str, np.ndarray]:
@@ -115,10 +120,10 @@ def restore_tree(prefix: str, like: T, arrays: Mapping[str, np.ndarray]) -> T:
     leaves, structure = jax.tree.flatten(like)
     saved = [arrays.get(f"{prefix}/{i}") for i in range(len(leaves))]
     for i, (array, leaf) in enumerate(zip(saved, leaves, strict=True)):
-        if array is None or array.shape != leaf.shape:
-            shape = None if array is None else array.shape
+        if array is None or array.shape != leaf.shape or array.dtype != leaf.dtype:
+            found = "is missing" if array is None else f"has shape {array.shape} and type {array.dtype}"
             raise KoopaxError(
-                f"the checkpoint's {prefix}/{i} has shape {shape} where {leaf.shape} is expected: "
+                f"the checkpoint's {prefix}/{i} {found} where {leaf.shape} of {leaf.dtype} is expected: "
                 "it was written by another model, train into a new folder."
             )
     return jax.tree.unflatten(structure, [jnp.array(array) for array in saved])

@@ -1,0 +1,162 @@
+"""Files from anywhere: whatever is in them, reading them ends in a value or in one sentence, and runs nothing."""
+
+import json
+import math
+import os
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from koopax._errors import KoopaxError
+
+T = TypeVar("T")
+MOST_JSON = 64 << 20
+"""Bytes of a JSON document; ours have kilobytes."""
+_LONGEST_REASON = 200
+# What is smaller than this may be as dense as it likes; data are never a hundredth of their size when compressed.
+_SMALL = 256 << 20
+_DENSEST = 100
+
+
+@contextmanager
+def reading(path: Any, what: str, remedy: str) -> Iterator[None]:
+    """Whatever is raised in the block becomes a `KoopaxError`: "'PATH' is not WHAT (…): REMEDY."
+
+    The libraries that take files apart raise almost anything at bytes that are not what they expect.
+    """
+    try:
+        yield
+    except KoopaxError:
+        raise
+    except Exception as error:
+        raise KoopaxError(f"{str(path)!r} is not {what} ({one_line(error)}): {remedy}.") from error
+
+
+def one_line(error: BaseException) -> str:
+    """What an error of a library says, on one line of bearable length, without control codes."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if isinstance(error, KeyError):
+        text = f"no {text}"
+    text = text or type(error).__name__
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+
+
+def read_json(path: Path) -> Any:
+    """A JSON document of moderate size; raises OSError or ValueError."""
+    size = path.stat().st_size
+    if size > MOST_JSON:
+        raise ValueError(f"{size >> 20} MB are too many for a JSON document of koopax")
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def from_json(kind: type[T], document: Any) -> T:
+    """A dataclass of the fields in a JSON document, in which tuples have become lists; raises TypeError or ValueError.
+
+    Every value must be of the type that its field is annotated with.
+    """
+    if not isinstance(document, Mapping):
+        raise TypeError(f"a {type(document).__name__} stands where settings belong")
+    wanted = get_type_hints(kind)
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    values = {}
+    for name, value in document.items():
+        if name not in known:
+            raise TypeError(f"{name!r} is no setting of this version")
+        values[name] = _tuples(value)
+        if not _fits(values[name], wanted[name]):
+            raise TypeError(f"{name} is {value!r}")
+    return kind(**values)
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    return {key: _tuples(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value from JSON is of an annotated type."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in arguments)
+    if origin is Literal:
+        return value in arguments
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        kinds = arguments[:1] * len(value) if arguments[-1:] == (Ellipsis,) else arguments
+        return len(kinds) == len(value) and all(map(_fits, value, kinds))
+    if origin in (dict, Mapping):
+        return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, int | float)
+    return isinstance(value, origin or kind)
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an `.npz`, compressed or not, by name.
+
+    Unlike `numpy.load` it takes no memory before it knows that the file is as large as it says, and raises where a
+    checksum of the archive does not fit. Raises anything: use it inside `reading`.
+    """
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        check_expansion(path.stat().st_size, sum(member.file_size for member in members))
+        return {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
+
+
+def check_expansion(stored: int, expanded: int) -> None:
+    """Raise unless so many bytes of a file may become so many bytes of memory."""
+    if expanded > memory() / 2:
+        raise ValueError(f"it takes {expanded / 1e9:.1f} GB, more than half of this machine's memory")
+    if expanded > max(_SMALL, _DENSEST * stored):
+        raise ValueError(f"{stored / 1e6:.1f} MB would expand to {expanded / 1e6:.0f} MB; store it uncompressed")
+
+
+def memory() -> int:
+    """Bytes of memory of this machine."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(member) as file:
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(np.lib.format.read_magic(file))
+        if read_header is None:
+            raise ValueError(f"{member.filename} has a format that NumPy uses for nothing but records")
+        shape, fortran_order, dtype = read_header(file)
+        if dtype.hasobject or not dtype.itemsize:
+            raise ValueError(f"{member.filename} is of the type {dtype}, not of numbers or text")
+        size = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or size != member.file_size - file.tell():
+            raise ValueError(f"{member.filename} has another size than its shape {shape} asks for")
+        content = memoryview(bytearray(size))
+        done = 0
+        while done < size:
+            piece = file.read(min(1 << 20, size - done))
+            if not piece:
+                raise ValueError(f"{member.filename} is cut off")
+            content[done : done + len(piece)] = piece
+            done += len(piece)
+        file.read(1)  # the end, where the checksum is compared
+    return np.ndarray(shape, dtype, content, order="F" if fortran_order else "C")
