@@ -125,7 +125,7 @@ def test_train_evaluate_and_look_at_the_spectrum(folder, run):
     assert document["horizon"] == 30
     assert len(document["state"]["per_step"]) == 30
     assert document["reward"] is None  # the table has no column of rewards
-    assert set(document["baselines"]) == {"constant", "mean"}
+    assert set(document["baselines"]) == {"constant", "mean", "dmdc"}
     assert "mean" in koopax("evaluate", run, "log.csv", *TABLE, "--horizon", 5, "--best", cwd=folder).stdout
 
     assert "half life" in koopax("spectrum", run, cwd=folder).stdout

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 def test_the_best_candidate_is_the_run(folder):
     found = json.loads((folder / "run" / "auto.json").read_text())
     errors = {each["name"]: each["error"] for each in found["candidates"]}
-    assert found["best"] == min(errors, key=errors.get)
+    assert errors[found["best"]] <= max(1.05 * min(errors.values()), 1e-10)
     assert found["best"].startswith("edmd")  # a cubic equation, and a network that took four steps
     assert {"dmdc", "edmd-3", "koopman"} <= set(errors)
     assert errors[found["best"]] < 1e-4 < errors["koopman"]

@@ -124,7 +124,7 @@ def _train_auto(task: "TrainTask", folder: Path, keeping: dict[str, Any]) -> Non
         errors().print(f"stopped; continue with: koopax train --resume {folder}", style="yellow", soft_wrap=True)
         raise SystemExit(130)
     results().print(auto_table(found))
-    results().print(f"{folder}: {found.kept} is the best", highlight=False)
+    results().print(f"{folder}: {found.kept} is the best", highlight=False, soft_wrap=True)
 
 
 def evaluate(
@@ -154,12 +154,19 @@ def evaluate(
     """
     from koopax.cli.tables import error_table
     from koopax.evaluation.prediction import prediction_error
-    from koopax.training.tasks import model_and_test_episodes
+    from koopax.training.tasks import model_and_test_episodes, reference_of
 
     model, episodes = model_and_test_episodes(run, source, best=best, **columns.options())
     with progress_bar("predicting") as watch:
         error = prediction_error(
-            model, episodes, horizon=horizon, windows=windows, seed=seed, reencode_every=reencode_every, watch=watch
+            model,
+            episodes,
+            horizon=horizon,
+            windows=windows,
+            seed=seed,
+            reencode_every=reencode_every,
+            references=reference_of(run, model),
+            watch=watch,
         )
     if json:
         print_json(error.to_json())

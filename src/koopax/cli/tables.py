@@ -111,7 +111,6 @@ def auto_table(found: AutoRun) -> Table:
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
-    best = min(candidate.error for candidate in found.candidates)
     for candidate in found.candidates:
         every = candidate.reencode_every
         cells = (
@@ -121,7 +120,7 @@ def auto_table(found: AutoRun) -> Table:
             f"{candidate.parameters:,}",
             f"{candidate.seconds:.1f}",
         )
-        shown.add_row(*cells, style="bold" if candidate.error == best else None)
+        shown.add_row(*cells, style="bold" if candidate.name == found.kept else None)
     return shown
 
 

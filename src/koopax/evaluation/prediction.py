@@ -5,7 +5,7 @@ are streamed, so their number does not matter for memory. Predictions that diver
 infinite: they are never dropped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +84,7 @@ class PredictionError:
     """Errors of r_t … r_{t+T−1}; None where the test episodes have no rewards."""
     baselines: dict[str, tuple[ErrorCurve, ErrorCurve | None]]
     """State and reward errors of predicting no change (`constant`: the start state, and the first reward as if it were
-    known, so that its error at the first step is 0) and the training mean (`mean`)."""
+    known, so that its error at the first step is 0), of the training mean (`mean`) and of given references."""
 
     def to_json(self) -> dict[str, Any]:
         """The document that `koopax evaluate --json` prints; `reward` is None where there are no rewards."""
@@ -110,6 +110,7 @@ def prediction_error(
     windows: int = WINDOWS,
     seed: int = SEED,
     reencode_every: Reencoding = None,
+    references: Mapping[str, DynamicsModel] | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> PredictionError:
     """Predict fixed windows of test episodes and compare.
@@ -121,14 +122,18 @@ def prediction_error(
         windows: how many windows; all there are, where there are fewer.
         seed: decides the windows, so that every model is tested on the same.
         reencode_every: see `DynamicsModel.rollout`.
+        references: other models to stand among the baselines, by name; errors are in the units of `model`'s data.
         watch: called with the windows done and the windows in all.
     """
     batches = choose_windows(episodes, horizon, count=windows, seed=seed, batch_size=BATCH)
+    others = dict(references or {})
     totals: dict[str, Any] | None = None
     done = 0
     for batch in batches:
-        found = jax.device_get(_summed_errors(model, jax.tree.map(jnp.asarray, batch), reencode_every))
-        found = jax.tree.map(lambda value: np.asarray(value, np.float64), found)
+        on_device = jax.tree.map(jnp.asarray, batch)
+        found = _summed_errors(model, on_device, reencode_every)
+        found |= {name: _summed_errors(other, on_device, None)["model"] for name, other in others.items()}
+        found = jax.tree.map(lambda value: np.asarray(value, np.float64), jax.device_get(found))
         totals = found if totals is None else jax.tree.map(np.add, totals, found)
         done += batch.rewards.shape[1]
         if watch is not None:
@@ -152,7 +157,7 @@ def prediction_error(
         nonfinite=int(totals["nonfinite"]),
         state=state,
         reward=reward,
-        baselines={name: curves(name) for name in BASELINES},
+        baselines={name: curves(name) for name in (*BASELINES, *others)},
     )
 
 

@@ -23,6 +23,7 @@ from koopax.reporting.numbers import band, numbers, thinned
 from koopax.reporting.predictions import TestWindows, WindowErrors, choose_windows, errors_by_window
 from koopax.reporting.runs import ModelRun, Problem
 from koopax.reporting.samples import Measured, choose_samples, trajectories
+from koopax.training.regression import dmdc_reference
 from koopax.training.run import same_fingerprint
 from koopax.training.tasks import Splits, splits
 
@@ -51,6 +52,9 @@ class Effort:
 
 Watch = Callable[[str], None]
 
+# Normalised errors beyond which a regression is said to diverge: a thousand times that of predicting the mean.
+DIVERGED = 1e3
+
 
 def describe(data: DataGroup, effort: Effort, problems: list[Problem], watch: Watch) -> dict[str, Any]:
     """Everything the page shows of one set of data; what fails is added to `problems`."""
@@ -68,7 +72,7 @@ def describe(data: DataGroup, effort: Effort, problems: list[Problem], watch: Wa
             same_fingerprint(run.document, fingerprint(episodes.train)) for group in data.groups for run in group.runs
         )
         windows = choose_windows(episodes.test, horizon=effort.horizon, count=effort.windows)
-        tested = _test(data, windows, fingerprint(episodes.train), document, problems, watch)
+        tested = _test(data, windows, episodes, document, problems, watch)
         if tested:
             samples = choose_samples(windows, tested, effort.trajectories)
             document |= {
@@ -153,13 +157,13 @@ def _summary(episodes: Splits) -> dict[str, Any]:
 def _test(
     data: DataGroup,
     windows: TestWindows,
-    trained_on: str,
+    episodes: Splits,
     document: dict[str, Any],
     problems: list[Problem],
     watch: Watch,
 ) -> list[Measured]:
-    """Add the errors of every group that can be tested on data whose training episodes have this fingerprint."""
-    tested = []
+    """Add the errors of every group that can be tested on these episodes."""
+    tested, trained_on = [], fingerprint(episodes.train)
     for number_, group in enumerate(data.groups):
         found: list[WindowErrors] = []
         for run in group.runs:
@@ -172,16 +176,25 @@ def _test(
             found.append(errors["model"])
             if len(found) == 1:
                 tested.append(Measured(number_, group.label, run.model, run.seed, errors["model"].state.mean(1)))
-                document.setdefault(
-                    "baselines",
-                    {
-                        name: {quantity: numbers(getattr(errors[name], quantity).mean(0)) for quantity in QUANTITIES}
-                        for name in BASELINES
-                    },
-                )
+                if "baselines" not in document:
+                    known = {name: errors[name] for name in BASELINES} | _reference(data, episodes, windows)
+                    document["baselines"] = {
+                        name: {quantity: numbers(getattr(of, quantity).mean(0)) for quantity in QUANTITIES}
+                        for name, of in known.items()
+                    }
         if found:
             document["models"][number_] |= _error_document(found, windows)
     return tested
+
+
+def _reference(data: DataGroup, episodes: Splits, windows: TestWindows) -> dict[str, WindowErrors]:
+    """The errors of DMDc on the same episodes, so that everyone sees what a network adds; not where it is shown."""
+    models = [run.model for group in data.groups for run in group.runs if run.model is not None]
+    if any(model.config.name == "dmdc" for model in models) or episodes.train.image_shape is not None:
+        return {}
+    found = errors_by_window(dmdc_reference(episodes.train, episodes.validation), windows)["model"]
+    # One that diverges would stretch every chart and tell nothing.
+    return {"dmdc": found} if found.state.mean(0).max() < DIVERGED else {}
 
 
 def _hindrance(run: ModelRun, test: Episodes, trained_on: str, problems: list[Problem]) -> str:

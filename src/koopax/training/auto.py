@@ -30,6 +30,9 @@ DEGREES = (2, 3, 5, 7)
 # Polynomials, and products of polynomials and actions, that a regression takes in; and steps for each, at least.
 MOST_FUNCTIONS = 600
 STEPS_PER_FUNCTION = 4
+# A costlier model has to be better than this, and errors of float32 itself don't count.
+CLOSE = 1.05
+ROUNDING = 1e-10
 # A model that has stopped improving for so many validations will not overtake another.
 PATIENCE = 20
 
@@ -123,11 +126,17 @@ def run_auto(
         if best is None or error <= min(each.error for each in tried):
             best = run
     assert best is not None  # a regression always ends
-    chosen = min(tried, key=lambda each: each.error)
+    chosen = _chosen(tried)
     best = _put_forward(folder, chosen)
     document = {"kind": "auto", "task": _recorded(task), "candidates": [asdict(each) for each in tried]}
     write_json(folder / AUTO, {**document, "best": chosen.name, **provenance()})
     return AutoRun(best, tuple(tried), chosen.name)
+
+
+def _chosen(tried: Sequence[Candidate]) -> Candidate:
+    """The first, which is the cheapest, of those that are about as good as the best."""
+    best = min(each.error for each in tried)
+    return next(each for each in tried if each.error <= max(CLOSE * best, ROUNDING))
 
 
 def _put_forward(folder: Path, chosen: Candidate) -> Run:

@@ -15,7 +15,6 @@ Eigenvalues outside of what the spectrum can express, such as unstable ones, beg
 from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,7 +25,7 @@ from koopax.models.koopman import KoopmanCore
 from koopax.models.linear import LinearCore
 from koopax.models.networks import LinearPath
 from koopax.models.spectrum import MultiscaleSpectrum, discretise
-from koopax.training.regression import regress
+from koopax.training.regression import dmdc_reference
 
 # Eigenvectors that are nearly parallel cancel each other: float32 has no digits left for what remains.
 WORST_CONDITION = 1e4
@@ -82,8 +81,7 @@ def linear_start(model: DynamicsModel, train: Episodes) -> DynamicsModel:
         model: with linear paths, see `can_start_linear`.
         train: the training episodes.
     """
-    regression = DynamicsModel.create("dmdc", train, key=jax.random.key(0))
-    fitted, _ = regress(regression, train, None, horizon=1)
+    fitted = dmdc_reference(train)
     assert isinstance(fitted.core, LinearCore)
     matrix, inputs = np.asarray(fitted.core.matrix, np.float64), np.asarray(fitted.core.inputs, np.float64)
     # The dictionary is (1, s): its first row keeps the constant, its first column adds it.

@@ -24,7 +24,7 @@ from koopax.data.windows import Windows, fixed_windows
 from koopax.models.dictionaries import Dictionary
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.linear import BilinearReward, LinearCore, action_products
-from koopax.training.choice import ReturnTrials
+from koopax.training.choice import HORIZON, ReturnTrials
 
 Numbers: TypeAlias = np.ndarray | jax.Array
 RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
@@ -94,6 +94,12 @@ def regress(
                 best = trials[-1].error, candidate.with_reencoding(every)
     assert best is not None
     return best[1], trials
+
+
+def dmdc_reference(train: Episodes, validation: Episodes | None = None) -> DynamicsModel:
+    """DMDc of the training episodes, without returns: what there is to know of them by a linear regression."""
+    model = DynamicsModel.create("dmdc", train, key=jax.random.key(0))
+    return regress(model, train, validation, horizon=HORIZON, returns=(None,))[0]
 
 
 def solve(gram: Numbers, cross: Numbers, count: int, ridge: float) -> np.ndarray:

@@ -20,6 +20,7 @@ from koopax.models.files import config_from_json, load_model
 from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
 from koopax.training.fitting import INTERRUPTED, fit, fit_seeds
+from koopax.training.regression import dmdc_reference
 from koopax.training.run import Run, read_config, same_fingerprint, seed_folders
 
 # Of the episodes that are not tested on: the share for validation.
@@ -217,6 +218,20 @@ def model_and_test_episodes(
             f"{(episodes.state_size, episodes.action_size)}: test it on data of the same system."
         )
     return model, episodes
+
+
+def reference_of(path: Path, model: DynamicsModel) -> dict[str, DynamicsModel]:
+    """DMDc of the episodes that a run was trained on, by name; nothing where they are not at hand, or it is that."""
+    if not path.is_dir() or model.config.name == "dmdc":
+        return {}
+    try:
+        episodes = splits(read_task(path))
+    except KoopaxError:
+        return {}
+    of_images = episodes.train.image_shape is not None
+    if of_images or not same_fingerprint(read_config(path), fingerprint(episodes.train)):
+        return {}
+    return {"dmdc": dmdc_reference(episodes.train, episodes.validation)}
 
 
 def _test_episodes(folder: Path) -> Episodes:

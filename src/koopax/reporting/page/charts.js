@@ -2,7 +2,7 @@
 
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star"];
-const BASELINES = { constant: "no change", mean: "training mean" };
+const BASELINES = { constant: "no change", mean: "training mean", dmdc: "linear regression (DMDc)" };
 const drawn = [];
 const waiting = [];
 
@@ -141,7 +141,7 @@ function errorFigure(data, chosen, look) {
   Object.entries(data.baselines).forEach(([name, baseline], number) => {
     traces.push({
       type: "scatter", mode: "lines", x, y: baseline[quantity], name: BASELINES[name] ?? name, hovertemplate: "%{y:.3g}",
-      line: { color: look.muted, width: 1.3, dash: number ? "dot" : "dashdot" },
+      line: { color: look.muted, width: 1.3, dash: ["dashdot", "dot", "dash"][number % 3] },
     });
   });
   const title = `squared ${chosen.quantity} error (${chosen.units === "raw" ? "raw units" : "variance = 1"})`;
