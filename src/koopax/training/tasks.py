@@ -9,19 +9,29 @@ from typing import Any, NamedTuple
 
 import jax
 
+from koopax._atomic import check_place
 from koopax._errors import KoopaxError, KoopaxWarning
 from koopax._progress import Watcher
+from koopax._untrusted import from_json, reading
 from koopax.collection import load
 from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.data.normalisation import Normaliser
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.files import config_from_json, load_model
+from koopax.models.files import load_model
 from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
 from koopax.training.fitting import INTERRUPTED, fit, fit_seeds
 from koopax.training.regression import dmdc_reference
-from koopax.training.run import Run, read_config, same_fingerprint, seed_folders
+from koopax.training.run import (
+    BEST,
+    Run,
+    read_config,
+    recorded_model,
+    recorded_settings,
+    same_fingerprint,
+    seed_folders,
+)
 
 # Of the episodes that are not tested on: the share for validation.
 VALIDATION = 0.1
@@ -90,6 +100,8 @@ def run_task(
 
     Ctrl-C or SIGTERM ends it with a checkpoint, and the run says so (`stopped` is "interrupted").
     """
+    if folder is not None:
+        check_place(folder)
     episodes = episodes or splits(task)
     with _told_by_the_caller():
         return fit(
@@ -119,6 +131,7 @@ def run_task_seeds(
     """Train `count` seeds of the task's model, from its own seed on, each in a folder of its own inside `folder`."""
     if count < 1:
         raise KoopaxError(f"seeds is {count}: use 1 or more.")
+    check_place(folder)
     episodes = splits(task)
     first = task.train.seed
     begun = folder / f"seed-{first}" if resume else None
@@ -151,7 +164,7 @@ def initial_model(task: TrainTask, seed: int, train: Episodes, begun: Path | Non
     key = jax.random.key(seed)
     if begun is None:
         return DynamicsModel.create(task.model, train, key=key, **task.model_options)
-    return DynamicsModel(config_from_json(read_config(begun)["model"]), Normaliser.fit(train), key=key)
+    return DynamicsModel(recorded_model(begun), Normaliser.fit(train), key=key)
 
 
 def recorded_task(task: TrainTask) -> dict[str, Any]:
@@ -165,7 +178,12 @@ def read_task_seeds(folder: Path) -> tuple[TrainTask, int] | None:
     The task's settings are those of the first seed.
     """
     seeds = seed_folders(folder)
-    return (read_task(seeds[0]), len(seeds)) if seeds else None
+    if not seeds:
+        return None
+    task, recorded = read_task(seeds[0]), read_config(seeds[0]).get("seeds")
+    # All seeds count, also those whose folders were not there yet when the training was killed.
+    count = recorded[1] if isinstance(recorded, list) and recorded[:1] == [task.train.seed] else len(seeds)
+    return task, count
 
 
 def read_task(folder: Path) -> TrainTask:
@@ -175,9 +193,8 @@ def read_task(folder: Path) -> TrainTask:
         raise KoopaxError(
             f"the run {str(folder)!r} does not say what it was trained on: only `koopax train` records it."
         )
-    data = document["data"]
-    options = {name: tuple(v) if isinstance(v, list) else v for name, v in data["model_options"].items()}
-    return TrainTask(**(data | {"model_options": options}), train=TrainConfig.from_json(document["train"]))
+    with reading(folder / "config.json", "the task of a run", "restore it, or name the data"):
+        return from_json(TrainTask, {**document["data"], "train": recorded_settings(folder)})
 
 
 def load_trained(path: Path, *, best: bool = False) -> DynamicsModel:
@@ -186,10 +203,11 @@ def load_trained(path: Path, *, best: bool = False) -> DynamicsModel:
         raise KoopaxError(f"there is no run or model file at {str(path)!r}: check the path.")
     if not path.is_dir():
         return load_model(path)
-    run = Run.load(path)
-    if best and run.best_model is None:
+    if not best:
+        return Run.load(path).model
+    if not (path / BEST).is_file():
         raise KoopaxError(f"the run {str(path)!r} had no validation, so there is no best model: leave out --best.")
-    return run.best_model if best and run.best_model is not None else run.model
+    return load_model(path / BEST)
 
 
 def model_and_test_episodes(

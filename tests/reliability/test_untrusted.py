@@ -1,0 +1,275 @@
+"""Files of strangers: no code, no other files, no memory that was not looked at first, no control of the terminal."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from targets import episodes
+
+import koopax
+from koopax import KoopaxError
+from koopax._atomic import beside, check_place, new_file, new_folder
+from koopax._untrusted import read_npz
+from koopax.data import load, save
+from koopax.data.sources import folder
+
+SOURCE = Path(koopax.__file__).parent
+SHELL = str(Path(sys.executable).with_name("koopax"))
+RUNS_CODE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml"}
+# What goes through a pipe to processes that the same command has started; never a file.
+BETWEEN_PROCESSES = {"collection/workers.py"}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_is_unpickled(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if str(path.relative_to(SOURCE)) not in BETWEEN_PROCESSES:
+            assert not RUNS_CODE & {name.split(".")[0] for name in names}
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in ("eval", "exec", "compile", "__import__")
+            allowed = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}.get("allow_pickle")
+            assert allowed in (None, "False")
+            assert allowed == "False" or called not in ("np.load", "numpy.load", "np.lib.format.read_array")
+
+
+def test_a_dense_archive_is_refused_before_its_memory_is_taken(tmp_path):
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (600 << 20,)})
+        for _ in range(600):
+            file.write(bytes(1 << 20))
+    assert path.stat().st_size < 1 << 20
+    code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+from koopax.data import load
+try:
+    load({str(path)!r})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("KoopaxError"), done.stderr
+    assert "would expand to 629 MB; store it uncompressed" in done.stdout
+
+
+@pytest.mark.parametrize("shape", [(10**12,), (-1,), (2, 10**9)])
+def test_an_array_is_not_larger_than_its_file(tmp_path, shape):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive, archive.open("a.npy", "w") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        file.write(bytes(80))
+    with pytest.raises(ValueError, match="another size than its shape"):
+        read_npz(path)
+
+
+def test_archives_are_read_as_numpy_reads_them(tmp_path):
+    arrays = {
+        "a": np.arange(6.0).reshape(2, 3),
+        "fortran": np.asfortranarray(np.arange(6).reshape(2, 3)),
+        "empty": np.zeros((0, 4), np.float32),
+        "scalar": np.array(2.5),
+        "text": np.array("ä"),
+        "big": np.arange(3, dtype=">i4"),
+    }
+    for write in (np.savez, np.savez_compressed):
+        write(tmp_path / "a.npz", **arrays)
+        found = read_npz(tmp_path / "a.npz")
+        with np.load(tmp_path / "a.npz") as expected:
+            assert set(found) == set(expected)
+            for name in expected:
+                np.testing.assert_array_equal(found[name], expected[name])
+                assert found[name].dtype == expected[name].dtype
+
+
+def transitions(file):
+    file["actions"], file["rewards"], file["terminals"] = np.ones((4, 1)), np.ones(4), np.zeros(4)
+
+
+def test_an_hdf5_file_reads_no_other_file(tmp_path):
+    (tmp_path / "secret.bin").write_bytes(np.arange(8.0).tobytes())
+    with h5py.File(tmp_path / "external.hdf5", "w") as file:
+        transitions(file)
+        file.create_dataset("observations", (4, 2), "f8", external=[(str(tmp_path / "secret.bin"), 0, 64)])
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        file["observations"] = np.ones((4, 2))
+    with h5py.File(tmp_path / "link.hdf5", "w") as file:
+        transitions(file)
+        file["observations"] = h5py.ExternalLink(str(tmp_path / "other.hdf5"), "observations")
+    with h5py.File(tmp_path / "virtual.hdf5", "w") as file:
+        transitions(file)
+        layout = h5py.VirtualLayout((4, 2), "f8")
+        layout[:] = h5py.VirtualSource(str(tmp_path / "other.hdf5"), "observations", (4, 2))
+        file.create_virtual_dataset("observations", layout)
+    for name in ("external", "link", "virtual"):
+        with pytest.raises(KoopaxError, match=r"link to another place|stored in another file"):
+            load(tmp_path / f"{name}.hdf5")
+    minari = save(episodes(), tmp_path / "minari")
+    with h5py.File(minari / "data" / "main_data.hdf5", "a") as file:
+        del file["episode_0/observations"]
+        file["episode_0/observations"] = h5py.ExternalLink(str(tmp_path / "other.hdf5"), "observations")
+    with pytest.raises(KoopaxError, match="link to another place"):
+        load(minari)
+
+
+def test_an_hdf5_file_that_claims_a_terabyte_is_refused(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        transitions(file)
+        file.create_dataset("observations", (1 << 37, 2), "f4", chunks=(1 << 20, 2))
+    with pytest.raises(KoopaxError, match=r"it takes 1099\.5 GB, more than half of this machine's memory"):
+        load(tmp_path / "a.hdf5")
+
+
+def test_a_module_named_by_data_is_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("open('ran', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    from koopax.envs import make
+
+    with pytest.raises(KoopaxError, match="data may not import modules"):
+        make("evil:Nice-v0", trusted=False)
+    assert not Path("ran").exists()
+
+
+def test_what_lies_here_does_not_take_the_place_of_a_package(tmp_path):
+    (tmp_path / "scipy.py").write_text("raise SystemExit('taken')")
+    (tmp_path / "mine.py").write_text("import scipy")
+    code = "from koopax._imports import import_here; import_here('mine'); print('fine')"
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "fine\n", done.stderr
+
+
+def test_control_codes_in_data_do_not_reach_the_terminal(tmp_path):
+    nasty = "\x1b]0;owned\x07\x1b[31m[bold]x"
+    data = koopax.Episodes.from_arrays(
+        [np.ones((3, 1))], [np.ones((2, 1))], [np.ones(2)], state_names=[nasty], environment=nasty, sources=[nasty]
+    )
+    save(data, tmp_path / "a.npz")
+    for arguments in (("data", "inspect", "a.npz"), ("data", "inspect", "a.npz", "--json"), ("evaluate", "run", nasty)):
+        done = subprocess.run([SHELL, *arguments], cwd=tmp_path, capture_output=True, text=True)
+        assert not any(code in done.stdout + done.stderr for code in ("\x1b", "\x07"))
+    shown = subprocess.run([SHELL, "data", "inspect", "a.npz"], cwd=tmp_path, capture_output=True, text=True).stdout
+    assert "[bold]x" in shown
+
+
+def test_a_long_csv_header_is_read(tmp_path):
+    names = [f"state_{i}_{'x' * 1000}" for i in range(1200)]
+    rows = [",".join(["0", *["1.5"] * len(names), "2", "0"])] * 3
+    (tmp_path / "a.csv").write_text("\n".join([",".join(["episode", *names, "action_u", "reward"]), *rows]) + "\n")
+    assert load(tmp_path / "a.csv").state_size == 1200
+
+
+def test_frames_are_read_from_their_folder_only(tmp_path):
+    (tmp_path / "drive").mkdir()
+    (tmp_path / "drive" / "actions.csv").write_text("episode,action_u,reward\n../x,1,0\n../x,,\n")
+    with pytest.raises(KoopaxError, match="names no frames in"):
+        load(tmp_path / "drive")
+
+
+@pytest.mark.parametrize("name", ["../x:f", "os.path:nothing", "no such module:f", ":", "a:b:c", ".:x"])
+def test_a_policy_that_is_none_is_one_sentence(name):
+    from koopax.collection.policies import resolve_policy
+
+    with pytest.raises(KoopaxError, match="can't be imported") as caught:
+        resolve_policy(name, np.zeros(1), np.ones(1))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_flipped_bit_in_a_cached_set_is_found(tmp_path):
+    path = save(episodes(), tmp_path / "a.episodes")
+    for name in ("observations", "actions", "rewards", "starts"):
+        file = path / f"{name}.npy"
+        content = file.read_bytes()
+        file.write_bytes(content[:-6] + bytes([content[-6] ^ 1]) + content[-5:])
+        for memory_map in (False, True):
+            with pytest.raises(KoopaxError, match=f"its {name} differ from their digest"):
+                load(path, memory_map=memory_map)
+        file.write_bytes(content)
+    header = json.loads((path / "header.json").read_text())
+    header.pop("digests")  # as sets of before have none
+    (path / "header.json").write_text(json.dumps(header))
+    assert load(path).num_episodes == 3
+
+
+def test_a_cut_set_is_not_complete(tmp_path):
+    path = save(episodes(), tmp_path / "a.episodes")
+    assert folder.is_complete(path)
+    content = (path / "rewards.npy").read_bytes()
+    (path / "rewards.npy").write_bytes(content[:-4])
+    assert not folder.is_complete(path)
+    (path / "rewards.npy").unlink()
+    assert not folder.is_complete(path)
+
+
+def test_what_a_killed_process_left_is_swept_and_what_a_living_one_writes_is_not(tmp_path):
+    code = f"""
+import os
+from pathlib import Path
+from koopax._atomic import new_file, new_folder
+with new_file(Path({str(tmp_path)!r}) / "a.txt") as one, new_folder(Path({str(tmp_path)!r}) / "b") as two:
+    one.write_text("half")
+    (two / "x").write_text("half")
+    os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", code])
+    assert len(list(tmp_path.iterdir())) == 2
+    ours = beside(tmp_path / "a.txt")
+    ours.write_text("being written")
+    with new_file(tmp_path / "a.txt") as temporary:
+        temporary.write_text("whole")
+    with new_folder(tmp_path / "b") as temporary:
+        (temporary / "x").write_text("whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["a.txt", "b", ours.name])
+
+
+def test_a_folder_is_the_old_one_or_the_new_one_at_every_moment(tmp_path):
+    """Another process looks on while a folder is replaced many times."""
+    code = f"""
+import time
+from pathlib import Path
+path, missing, end = Path({str(tmp_path / "set")!r}) / "x", 0, time.monotonic() + 3
+print("watching", flush=True)
+while time.monotonic() < end:
+    missing += not path.exists()
+print(missing)
+"""
+    with new_folder(tmp_path / "set") as temporary:
+        (temporary / "x").write_text("0")
+    watcher = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert watcher.stdout.readline() == "watching\n"
+    while watcher.poll() is None:
+        with new_folder(tmp_path / "set", overwrite=True) as temporary:
+            (temporary / "x").write_text("1")
+    assert watcher.stdout.read() == "0\n"
+    watcher.stdout.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_bad_place_is_known_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "x", Path("/proc/nowhere/x")):
+        with pytest.raises(KoopaxError, match="can't be written in"):
+            check_place(place)
+    check_place(tmp_path / "a" / "b" / "c")
+    assert os.listdir(tmp_path) == ["file"]
+    commands = (
+        ("data", "collect", "--env", "Pendulum-v1", "--out", "file/a.npz"),
+        ("agent", "train", "sac", "--task", "Pendulum-v1", "--out", "file/run"),
+        ("agent", "train", "tdmpc", "--task", "Pendulum-v1", "--out", "file"),
+        ("train", "nowhere.npz", "--out", "file/run"),
+        ("report", "nowhere", "--out", "file/page.html"),
+    )
+    for command in commands:
+        done = subprocess.run([SHELL, *command], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2, done.stderr
+        assert "can't be written" in done.stderr
+    assert os.listdir(tmp_path) == ["file"]
