@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint types docs clean
+.PHONY: demo test test-slow lint types docs storm fuzz load versions clean
 
 demo: $(READY)
 	$(BIN)/koopax demo
@@ -25,6 +25,20 @@ types: $(READY)
 # The variable silences the theme's advertisement.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# What is promised in docs/reliability.md, at full size: half an hour or more each, but for `load`.
+storm fuzz load versions: export PYTHONPATH := src:tests/reliability
+storm: $(READY)
+	$(BIN)/python tests/reliability/storm.py --rounds 30 --out results/reliability/storm.json
+
+fuzz: $(READY)
+	$(BIN)/python tests/reliability/fuzz.py --inputs 100000 --out results/reliability/fuzz.json
+
+load: $(READY)
+	$(BIN)/python tests/reliability/load.py --rollouts 100000 --out results/reliability/load.json
+
+versions: $(READY)
+	$(BIN)/python tests/reliability/versions.py --out results/reliability/versions.json
 
 clean:
 	rm -rf $(VENV) site .pytest_cache .ruff_cache .hypothesis
