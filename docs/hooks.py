@@ -34,6 +34,8 @@ def section(name: str) -> str:
     """What is known of one experiment, as Markdown below a heading of the second level."""
     if name == "experts":
         return experts()
+    if name == "reliability":
+        return reliability()
     folder = RESULTS / name / BUDGET
     if not (folder / "table.md").is_file():
         return (
@@ -66,3 +68,59 @@ def experts() -> str:
         returns = f"{expert['return_mean']:.0f} | {medium['return_mean']:.0f}"
         lines.append(f"| {found['config']['env']} | {returns} | {expert['steps']} |")
     return "\n".join(lines)
+
+
+def reliability() -> str:
+    """What the long runs of `make storm`, `fuzz`, `load` and `versions` found."""
+    tables = {"storm": _storm, "fuzz": _fuzz, "load": _load, "versions": _versions}
+    parts = []
+    for name, table in tables.items():
+        path = RESULTS / "reliability" / f"{name}.json"
+        if path.is_file():
+            found = json.loads(path.read_text())
+            parts += [f"### `make {name}`", table(found), f"Commit {str(found['commit'])[:12]}."]
+        else:
+            parts += [f"### `make {name}`", "!!! note\n    Not measured yet."]
+    return "\n\n".join(parts)
+
+
+def _rows(head: tuple[str, ...], rows: list[list[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def _storm(found: dict) -> str:
+    rows = [
+        [
+            name,
+            job["rounds"],
+            *(job["ended_by"].get(each, 0) for each in ("SIGKILL", "SIGINT", "SIGTERM")),
+            job["compared"],
+        ]
+        for name, job in found["jobs"].items()
+    ]
+    return _rows(("work", "rounds", "SIGKILL", "SIGINT", "SIGTERM", "equal to the undisturbed run"), rows)
+
+
+def _fuzz(found: dict) -> str:
+    columns = ("inputs", "read", "refused", "failed")
+    rows = [[name, *(f"{loader[each]:,}" for each in columns)] for name, loader in found["loaders"].items()]
+    rows.append(["**all**", *(f"**{found['totals'][each]:,}**" for each in columns)])
+    return _rows(("loader", "inputs", "read", "refused in a sentence", "anything else"), rows)
+
+
+def _load(found: dict) -> str:
+    memory = found["megabytes"]
+    return (
+        f"{found['rollouts']:,} rollouts of {found['shapes']:,} shapes in {found['threads']} threads: "
+        f"{found['programs_made']} programs; {memory[1]:.0f} MB after a tenth of them, {memory[-1]:.0f} MB at the end."
+    )
+
+
+def _versions(found: dict) -> str:
+    names = list(found["lowest"]["versions"])
+    rows = [[name, *(found[each]["versions"][name] for each in ("lowest", "newest"))] for name in names]
+    demo = found["demo"]["packages"]
+    return (
+        f"{_rows(('package', 'lowest', 'newest'), rows)}\n\nThe demo ran from the wheel with {demo} packages installed."
+    )
