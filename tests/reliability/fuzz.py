@@ -22,10 +22,11 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
+MEMORY_DISK = Path("/dev/shm")
 SECONDS = 20
 MEMORY = 8 << 30
 # What takes longest is tried less often: a command line starts an interpreter's worth of imports.
-SHARES = {"command line": 0.005, "model file": 0.2, "run folder": 0.2, "Minari folder": 0.3, "frames": 0.3}
+SHARES = {"command line": 0.005, "model file": 0.1, "run folder": 0.1, "Minari folder": 0.1, "frames": 0.1}
 COUNTED = ("inputs", "read", "refused", "failed")
 
 
@@ -90,7 +91,7 @@ def run_target(name: str, seed: int, count: int) -> tuple[Counter, list[str]]:
     """Attack one loader; a crash of the child is a failure as well, after which another goes on."""
     totals, failures, end = Counter(), [], seed + count
     while seed < end:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None) as folder:
             command = [sys.executable, __file__, "--child", name, str(seed), str(end - seed), folder]
             ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
             place = Path(folder)

@@ -337,7 +337,13 @@ TARGETS = {
 
 
 def copy(made: Path, to: Path) -> Path:
-    """A fresh copy of what was made, with what lies beside it."""
+    """A fresh copy of what was made; of a command line, with the files that it is about."""
     shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(made.parent, to)
+    if made.name == "arguments":
+        shutil.copytree(made.parent, to)
+    elif made.is_dir():
+        shutil.copytree(made, to / made.name)
+    else:
+        to.mkdir()
+        shutil.copyfile(made, to / made.name)
     return to / made.name

@@ -8,6 +8,7 @@ needs, and runs it at a small size.
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,11 +19,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SMOKE = """
-import jax, numpy as np, koopax
+import jax, numpy as np, koopax, koopax.data
 rng = np.random.default_rng(0)
 data = koopax.Episodes.from_arrays(rng.normal(size=(9, 31, 3)), rng.normal(size=(9, 30, 1)), rng.normal(size=(9, 30)))
 for name in ("a.npz", "a.parquet", "a.csv", "a.episodes"):
-    koopax.save(data, name)
+    koopax.data.save(data, name)
     assert koopax.load(name).num_steps == 270
 train, test = data.split(0.7, seed=0)
 for core in ("koopman", "mlp", "gru", "transformer", "dssm"):
@@ -48,7 +49,8 @@ def lowest(dependencies: list[str]) -> list[str]:
 
 
 def run(*command: object, cwd: Path) -> str:
-    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # nothing but what is installed
+    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, env=clean)
     if done.returncode:
         raise AssertionError(f"{' '.join(map(str, command))[:200]} failed:\n{(done.stdout + done.stderr)[-4000:]}")
     return done.stdout

@@ -86,14 +86,16 @@ def check_sizes(episodes: "Episodes") -> None:
             f"observations with {episodes.observations.ndim} axes are {episodes.observations.dtype}: images are uint8 "
             "with four axes, vectors float32 with two."
         )
+    if episodes.durations is not None and episodes.durations.ndim != 1:
+        raise KoopaxError(f"durations have {episodes.durations.ndim} axes: give one for each step.")
     for name in ("observations", "actions", "rewards", "durations"):
         array = getattr(episodes, name)
         if array is not None and len(array) != rows:
             raise KoopaxError(f"{name} has {len(array)} rows where the episodes take {rows}: they must be equal.")
     for name in ("terminated", "sources"):
-        count = len(getattr(episodes, name))
-        if count != episodes.num_episodes:
-            raise KoopaxError(f"{name} has {count} entries for {episodes.num_episodes} episodes.")
+        shape = np.shape(getattr(episodes, name))
+        if shape != (episodes.num_episodes,):
+            raise KoopaxError(f"{name} has the shape {shape} for {episodes.num_episodes} episodes: give one for each.")
     known = len(episodes.metadata.source_names)
     if (strange := np.flatnonzero((episodes.sources < 0) | (episodes.sources >= known))).size:
         number = episodes.sources[strange[0]]
