@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from episode_samples import assert_equal
 
+from episode_samples import assert_equal
 from koopax._errors import KoopaxError
 from koopax.collection import collect
 from koopax.collection.collecting import collect_stages

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from episode_samples import assert_equal, files_under, random_episodes
 
+from episode_samples import assert_equal, files_under, random_episodes
 from koopax._errors import KoopaxError
 from koopax.collection import list_datasets, load, make_dataset
 from koopax.collection.recipes import RECIPES

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from episode_samples import DESTINATIONS, assert_equal, files_under, random_episodes, write_hdf5, write_table
 
+from episode_samples import DESTINATIONS, assert_equal, files_under, random_episodes, write_hdf5, write_table
 from koopax._errors import KoopaxError
 from koopax.data import load, save
 

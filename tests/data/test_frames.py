@@ -6,9 +6,9 @@ from pathlib import Path
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from episode_samples import assert_equal
 from PIL import Image
 
+from episode_samples import assert_equal
 from koopax._errors import KoopaxError
 from koopax.data import load
 

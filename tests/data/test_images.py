@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from episode_samples import assert_equal, mapped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from episode_samples import assert_equal, mapped
 from koopax._errors import KoopaxError
 from koopax.data import Episodes, Normaliser, WindowSampler, fixed_windows, load, save, summarise
 from koopax.data.fingerprint import fingerprint

@@ -4,8 +4,8 @@ import sys
 
 import numpy as np
 import pytest
-from episode_samples import random_episodes
 
+from episode_samples import random_episodes
 from koopax.data import Episodes, load, plot_trajectories, save, summarise
 
 

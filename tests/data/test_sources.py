@@ -5,8 +5,8 @@ import sys
 import h5py
 import numpy as np
 import pytest
-from episode_samples import DESTINATIONS, assert_equal, files_under, random_episodes, write_hdf5, write_table
 
+from episode_samples import DESTINATIONS, assert_equal, files_under, random_episodes, write_hdf5, write_table
 from koopax import KoopaxWarning
 from koopax.collection import convert
 from koopax.data import Episodes, load, save

@@ -1,11 +1,11 @@
 import jax
 import numpy as np
 import pytest
-from episode_samples import mapped, random_episodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from episode_samples import mapped, random_episodes
 from koopax._errors import KoopaxError
 from koopax.data import Episodes, WindowSampler, fixed_windows, valid_starts
 
