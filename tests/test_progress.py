@@ -15,13 +15,13 @@ LINES = [
 ]
 
 
-def rendered(lines, *, seeds=1, width=80):
+def rendered(lines, *, steps=2000, seeds=1, width=80):
     """What stands in a terminal of that width after each line."""
     shots = []
     for count in range(1, len(lines) + 1):
         # A file is shown the last frame only.
         console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
-        with training_progress("koopman", 2000, None, seeds=seeds, console=console) as watch:
+        with training_progress("koopman", steps, None, seeds=seeds, console=console) as watch:
             for line in lines[:count]:
                 watch(line)
         shots.append(console.file.getvalue())
@@ -53,3 +53,12 @@ def test_every_seed_has_a_bar():
     assert "koopman, seed 4" in shot
     for line in shot.split("\n")[:2]:
         assert "━" * BAR in line, shot
+
+
+def test_what_is_done_before_the_first_step_is_told_and_steps_left_open_are_counted():
+    choosing = {"step": 0, "seconds": 0.0, "doing": "choosing windows", "seed": 0}
+    shots = rendered([choosing, LINES[0] | {"steps": 4000}, LINES[-1]], steps=None)
+    assert "choosing windows" in shots[0]
+    assert "compiled in 8.4 s" in shots[1]
+    assert "━" * (BAR // 2) in shots[2]
+    assert "━" * BAR not in shots[2], shots[2]

@@ -62,7 +62,7 @@ def training_progress(
     )
     with TrainingBars(*columns, console=console or errors()) as bars:
         total = steps if seconds is None else seconds
-        waiting = [bars.add_task(name, total=total, counts="compiling")]
+        waiting = [bars.add_task(name, total=total, counts="preparing")]
         tasks: dict[int | None, TaskID] = {}
         shown: dict[int | None, dict[str, float]] = {}
 
@@ -71,8 +71,13 @@ def training_progress(
             if seed not in tasks:
                 tasks[seed] = waiting.pop() if waiting else bars.add_task(name, total=total, counts="")
                 bars.update(tasks[seed], description=name if seeds == 1 else f"{name}, seed {seed}")
+            if "doing" in line:
+                bars.update(tasks[seed], counts=line["doing"])
+                return
             if "compile_seconds" in line:
-                bars.update(tasks[seed], counts=f"compiled in {line['compile_seconds']:.1f} s")
+                # How many steps there will be may have been left open until now.
+                known = total or line.get("steps")
+                bars.update(tasks[seed], total=known, counts=f"compiled in {line['compile_seconds']:.1f} s")
                 return
             metrics = shown.setdefault(seed, {})
             metrics.update({key: line[key] for key in SHOWN if key in line})

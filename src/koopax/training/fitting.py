@@ -60,7 +60,8 @@ def fit(
         resume: continue from the newest checkpoint in `out`.
         sinks: where metrics go besides the returned run: "jsonl", "tensorboard", "wandb".
         data: where the episodes came from, recorded in `out`.
-        watch: called with every line of metrics and its seed, and before the first with `compile_seconds`.
+        watch: called with every line of metrics and its seed, and before the first with `compile_seconds`, and where
+            windows are chosen with what it is `doing`.
         progress: show a bar on standard error; by default where that is a terminal and nothing else watches.
         on_interrupt: what Ctrl-C or SIGTERM does once the steps under way and a checkpoint in `out` are done: "raise"
             KeyboardInterrupt (SystemExit for SIGTERM), or "return" the run as it is then, with a warning.
@@ -177,6 +178,8 @@ def _with_chosen_windows(
         return outcome.model
 
     began = time.perf_counter()
+    if keeping.watch is not None:
+        keeping.watch({"step": 0, "seconds": 0.0, "doing": "choosing windows", "seed": configs[0].seed})
     model, config, trials = choose_windows(models[0], train, validation, configs[0], run)
     left = None if config.seconds is None else max(1.0, config.seconds - (time.perf_counter() - began))
     changes = {"horizon": config.horizon, "validation_horizon": config.validation_horizon, "seconds": left}

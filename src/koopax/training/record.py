@@ -42,7 +42,7 @@ class Keeping:
     seeds: tuple[int, int] | None = None
     """The first seed and the number of seeds, in a training of several."""
     watch: Watcher | None = None
-    """Called with every line of metrics, and before the first with the seconds of compilation."""
+    """Called with every line of metrics, and before the first with the seconds of compilation and the steps to come."""
 
     def of(self, folder: Path | None) -> "Keeping":
         """For the folder of one seed: what was not begun before the others were stopped is begun when they resume."""
@@ -141,7 +141,7 @@ class Record:
         self.compile_seconds += seconds
         if self._keeping.watch is not None:
             now = {"step": step, "seconds": round(self.seconds, 3), "compile_seconds": round(seconds, 3)}
-            self._keeping.watch({**now, "seed": self.config.seed})
+            self._keeping.watch({**now, "steps": self.config.steps, "seed": self.config.seed})
 
     def log(self, step: int, sums: dict[str, float]) -> None:
         """One line of metrics: means since the last line."""
