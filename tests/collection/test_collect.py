@@ -201,3 +201,17 @@ def _children() -> set[str]:
             if int(parent) == os.getpid() and b"koopax.collection.workers" in status.with_name("cmdline").read_bytes():
                 found.add(status.parent.name)
     return found
+
+
+def test_frames_are_kept_of_episodes_that_are_the_same_as_states(tmp_path):
+    states = collect("pendulum-swingup", "random", 30, seed=2, workers=0, **QUIET)
+    frames = collect(
+        "pendulum-swingup", "random", 30, seed=2, workers=1, image_size=32, out=tmp_path / "a.npz", **QUIET
+    )
+    assert frames.image_shape == (32, 32, 3)
+    np.testing.assert_array_equal(frames.actions, states.actions)
+    np.testing.assert_array_equal(frames.rewards, states.rewards)
+    assert (frames.observations[0] != frames.observations[5]).any()
+    assert_equal(load(tmp_path / "a.npz"), frames, metadata=False)
+    with pytest.raises(KoopaxError, match="image size of 1 or more"):
+        collect("pendulum-swingup", "random", 30, seed=2, image_size=0, **QUIET)

@@ -69,6 +69,7 @@ def collect(
     seed: int = 0,
     workers: int | None = None,
     noise: float = 0.0,
+    image_size: int | None = None,
     out: str | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -81,6 +82,7 @@ def collect(
         seed: of environments and policy; the number of workers does not matter.
         workers: processes; as many as there are cores by default.
         noise: standard deviation of Gaussian exploration noise, as a fraction of the action range's half-width.
+        image_size: keep frames of so many pixels in height and width instead of states; the policy sees states.
         out: an .npz, .parquet or .csv file, a Minari id or folder; by default a Minari id made from env and policy.
         overwrite: replace what is at `out`.
     """
@@ -88,7 +90,15 @@ def collect(
 
     destination = out or f"koopax-collected/{_slug(env)}/{_slug(policy)}-v0"
     episodes = collect_episodes(
-        env, policy, steps, seed=seed, workers=workers, noise=noise, out=destination, overwrite=overwrite
+        env,
+        policy,
+        steps,
+        seed=seed,
+        workers=workers,
+        noise=noise,
+        image_size=image_size,
+        out=destination,
+        overwrite=overwrite,
     )
     if episodes.metadata.extra.get("interrupted"):
         errors().print(f"stopped early: {episodes.num_steps} steps are kept", style="yellow")

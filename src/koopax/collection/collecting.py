@@ -31,6 +31,7 @@ def collect(
     seed: int,
     workers: int | None = None,
     noise: float = 0.0,
+    image_size: int | None = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: bool = True,
@@ -48,6 +49,7 @@ def collect(
         seed: of everything random.
         workers: processes; 0 runs in this one; by default one per core.
         noise: standard deviation of Gaussian noise on the actions, as a fraction of half their range.
+        image_size: keep frames of so many pixels in height and width instead of states; the policy sees states.
         out: where to write the episodes, in any format that `save` knows.
         overwrite: replace what is there.
         progress: show a bar on standard error.
@@ -55,14 +57,22 @@ def collect(
     if out is not None:
         resolve_destination(out, overwrite=overwrite)
     stage = Stage(policy, steps, noise, _policy_name(policy))
-    episodes = collect_stages(environment, [stage], seed=seed, workers=workers, progress=progress)
+    episodes = collect_stages(
+        environment, [stage], seed=seed, workers=workers, image_size=image_size, progress=progress
+    )
     if out is not None:
         save(episodes, out, overwrite=overwrite)
     return episodes
 
 
 def collect_stages(
-    environment: str, stages: Sequence[Stage], *, seed: int, workers: int | None = None, progress: bool = True
+    environment: str,
+    stages: Sequence[Stage],
+    *,
+    seed: int,
+    workers: int | None = None,
+    image_size: int | None = None,
+    progress: bool = True,
 ) -> Episodes:
     """Collect several stages one after the other, each with its own policy and source; see `collect`."""
     for stage in stages:
@@ -72,14 +82,16 @@ def collect_stages(
             raise KoopaxError(f"a noise of {stage.noise} is not a standard deviation: give 0 or more.")
     if seed < 0:
         raise KoopaxError(f"a seed of {seed} is negative: give 0 or more.")
+    if image_size is not None and image_size < 1:
+        raise KoopaxError(f"frames of {image_size} pixels hold nothing: give an image size of 1 or more, such as 64.")
     if workers is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = min(cores, -(-sum(stage.steps for stage in stages) // _STEPS_PER_WORKER))
     with _interrupt_flag() as interrupted:
         if workers == 0:
-            pool: Workers | InProcess = InProcess(environment, list(stages), seed, interrupted.is_set)
+            pool: Workers | InProcess = InProcess(environment, list(stages), seed, interrupted.is_set, image_size)
         else:
-            pool = Workers(workers, environment, list(stages), seed)
+            pool = Workers(workers, environment, list(stages), seed, image_size)
         try:
             plan, info = _run(pool, stages, interrupted, progress)
         finally:

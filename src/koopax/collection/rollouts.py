@@ -18,6 +18,8 @@ from koopax.data.episode import Episode
 
 DEFAULT_LIMIT = 1000
 """Longest episode in an environment that has no time limit of its own."""
+OVERSAMPLING = 2
+"""Frames are drawn so many times as large as they are kept."""
 _GROUP_SIZE = 8
 _GROUPS = 8
 
@@ -40,6 +42,7 @@ class EnvironmentInfo(NamedTuple):
     """What collection needs to know of an environment."""
 
     state_size: int
+    frame_shape: tuple[int, int, int] | None
     low: np.ndarray
     high: np.ndarray
     limit: int
@@ -50,26 +53,35 @@ class EnvironmentInfo(NamedTuple):
 class Collector:
     """Environments of one id, and the policies of all stages."""
 
-    def __init__(self, environment: str, stages: list[Stage], seed: int) -> None:
-        from koopax.envs import action_bounds, make
+    def __init__(self, environment: str, stages: list[Stage], seed: int, image_size: int | None = None) -> None:
+        from koopax.envs import action_bounds
 
-        self._make = lambda: make(environment)
+        self._environment, self._image_size = environment, image_size
         self._envs = [self._make()]
-        env = self._envs[0]
+        env = self._envs[0].env
         low, high = action_bounds(env)
         limit = getattr(env.spec, "max_episode_steps", None) or DEFAULT_LIMIT
         step_seconds = getattr(env.unwrapped, "dt", None)
         self.info = EnvironmentInfo(
             state_size=env.observation_space.shape[0],
+            frame_shape=None if image_size is None else (image_size, image_size, 3),
             low=low,
             high=high,
             limit=int(limit),
             step_seconds=float(step_seconds) if step_seconds else None,
-            names=component_names(env),
+            names=component_names(env) if image_size is None else ComponentNames(),
         )
         self.stages = stages
         self.seed = seed
         self._policies = [s.policy if not isinstance(s.policy, str) else self._resolve(s.policy) for s in stages]
+
+    def _make(self) -> "_Watched":
+        from koopax.envs import Camera, make, make_drawing
+
+        if self._image_size is None:
+            return _Watched(make(self._environment), None)
+        env = make_drawing(self._environment)
+        return _Watched(env, Camera(self._environment, env, size=self._image_size, oversampling=OVERSAMPLING))
 
     def _resolve(self, name: str) -> Policy:
         return resolve_policy(name, self.info.low, self.info.high)
@@ -85,13 +97,13 @@ class Collector:
         buffers = _Buffers(size, limit, self.info)
         for i, (env, number) in enumerate(zip(envs, numbers, strict=True)):
             seed = np.random.SeedSequence(self.seed, spawn_key=(stage, number)).generate_state(1)[0]
-            buffers.observations[i, 0] = env.reset(seed=int(seed))[0]
+            buffers.begin(i, *env.reset(int(seed)))
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(stage, group, 1)))
         taken = 0
         for step in range(limit):
             if not buffers.running.any() or stop():
                 break
-            actions = self._act(stage, buffers.observations[np.arange(size), buffers.lengths], rng)
+            actions = self._act(stage, buffers.states, rng)
             running = np.flatnonzero(buffers.running).tolist()
             for i in running:
                 buffers.add(i, actions[i], envs[i].step(actions[i]))
@@ -117,19 +129,52 @@ class Collector:
         return np.clip(actions, low, high).astype(np.float32)
 
 
+class _Outcome(NamedTuple):
+    """What a step led to: the state, which policies see, and what is kept of it, the state itself or a frame."""
+
+    state: np.ndarray
+    observation: np.ndarray
+    reward: float
+    terminated: bool
+    truncated: bool
+
+
+class _Watched(NamedTuple):
+    """An environment, and the camera that looks at it where frames are kept."""
+
+    env: Any
+    camera: Any
+
+    def reset(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        state = self.env.reset(seed=seed)[0]
+        return state, self._kept(state)
+
+    def step(self, action: np.ndarray) -> _Outcome:
+        state, reward, terminated, truncated, _ = self.env.step(action)
+        return _Outcome(state, self._kept(state), reward, terminated, truncated)
+
+    def _kept(self, state: np.ndarray) -> np.ndarray:
+        return state if self.camera is None else self.camera.frame()
+
+
 class _Buffers:
     """Room for a group of episodes."""
 
     def __init__(self, size: int, limit: int, info: EnvironmentInfo) -> None:
-        self.observations = np.zeros((size, limit + 1, info.state_size), np.float32)
+        self.states = np.zeros((size, info.state_size), np.float32)  # what policies see, also where frames are kept
+        shape, kind = ((info.state_size,), np.float32) if info.frame_shape is None else (info.frame_shape, np.uint8)
+        self.observations = np.zeros((size, limit + 1, *shape), kind)
         self.actions = np.zeros((size, limit, len(info.low)), np.float32)
         self.rewards = np.zeros((size, limit), np.float32)
         self.lengths = np.zeros(size, np.int64)
         self.terminated = np.zeros(size, bool)
         self.running = np.ones(size, bool)
 
-    def add(self, i: int, action: np.ndarray, outcome: Any) -> None:
-        observation, reward, terminated, truncated, _ = outcome
+    def begin(self, i: int, state: np.ndarray, observation: np.ndarray) -> None:
+        self.states[i], self.observations[i, 0] = state, observation
+
+    def add(self, i: int, action: np.ndarray, outcome: "_Outcome") -> None:
+        self.states[i], observation, reward, terminated, truncated = outcome
         step = self.lengths[i]
         self.actions[i, step] = action
         self.rewards[i, step] = reward

@@ -27,9 +27,12 @@ _STOP = "stop"
 class Workers:
     """Processes that run groups of episodes."""
 
-    def __init__(self, count: int, environment: str, stages: list[Stage], seed: int) -> None:
+    def __init__(
+        self, count: int, environment: str, stages: list[Stage], seed: int, image_size: int | None = None
+    ) -> None:
+        self._draws = image_size is not None
         try:
-            setup = pickle.dumps((environment, stages, seed))
+            setup = pickle.dumps((environment, stages, seed, image_size))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise KoopaxError(
                 f"the policy cannot go to worker processes ({error}): give it as module:function, or set workers=0."
@@ -47,7 +50,7 @@ class Workers:
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=2,
-            env=_environment_variables(),
+            env=_environment_variables(self._draws),
         )
         theirs.close()
         ours.send_bytes(setup)
@@ -92,10 +95,10 @@ class Workers:
             connection.close()
 
 
-def _environment_variables() -> dict[str, str]:
-    """One thread each, the parent's import path, and no window system unless one was chosen."""
+def _environment_variables(draws: bool) -> dict[str, str]:
+    """One thread each, the parent's import path, and no window system unless one was chosen or it draws."""
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    return {"MUJOCO_GL": "disabled"} | os.environ | _ONE_THREAD | {"PYTHONPATH": paths}
+    return {"MUJOCO_GL": "egl" if draws else "disabled"} | os.environ | _ONE_THREAD | {"PYTHONPATH": paths}
 
 
 def main(descriptor: int) -> None:
@@ -126,8 +129,15 @@ def main(descriptor: int) -> None:
 class InProcess:
     """The same interface without processes, for policies that cannot leave this one."""
 
-    def __init__(self, environment: str, stages: list[Stage], seed: int, stopped: Callable[[], bool]) -> None:
-        self._collector = Collector(environment, stages, seed)
+    def __init__(
+        self,
+        environment: str,
+        stages: list[Stage],
+        seed: int,
+        stopped: Callable[[], bool],
+        image_size: int | None = None,
+    ) -> None:
+        self._collector = Collector(environment, stages, seed, image_size)
         self._stopped = stopped
         self._queue: list[tuple[str, Any]] = [("ready", self._collector.info)]
         self.idle = [self]

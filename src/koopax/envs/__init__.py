@@ -1,6 +1,7 @@
-"""Environments: one way to make them, and to step several together."""
+"""Environments: one way to make them, to step several together, and to draw them."""
 
+from koopax.envs.camera import Camera, make_drawing
 from koopax.envs.lockstep import LockStep, Steps, episode_returns
 from koopax.envs.make import action_bounds, make
 
-__all__ = ["LockStep", "Steps", "action_bounds", "episode_returns", "make"]
+__all__ = ["Camera", "LockStep", "Steps", "action_bounds", "episode_returns", "make", "make_drawing"]

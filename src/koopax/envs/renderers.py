@@ -17,7 +17,8 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax._provenance import usable_cores
-from koopax.envs.pixels import PACKAGES, Outcome, PixelTask
+from koopax.envs.camera import PACKAGES
+from koopax.envs.pixels import Outcome, PixelTask
 
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "VECLIB_MAXIMUM")}
 
@@ -166,7 +167,7 @@ def _do(task: PixelTask, command: str, content: Any) -> Any:
     if command == "reset":
         return task.reset(content)
     if command == "draw":
-        return task.draw(*content)
+        return task.camera.draw(*content)
     seed, actions = content
     task.env.reset(seed=seed)
     for action in actions:

@@ -13,7 +13,7 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
-from koopax._atomic import new_file
+from koopax._atomic import check_place, new_file
 from koopax._errors import DivergedError, KoopaxError
 from koopax._progress import Watcher
 from koopax._provenance import provenance
@@ -102,6 +102,7 @@ def run_auto(
         sinks: where metrics go.
         watch: asked for a watcher of each candidate, by its name and settings.
     """
+    check_place(folder)
     episodes = episodes or splits(task)
     if not resume:
         if (folder / "config.json").exists() or (folder / AUTO).exists():

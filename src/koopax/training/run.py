@@ -78,20 +78,37 @@ class Run:
         document = read_config(folder)
         if not (folder / "model.koopax").is_file():
             raise KoopaxError(f"the run {str(folder)!r} has no finished model: resume it with --resume {folder}.")
-        outcome = document.get("outcome", {})
+        outcome = recorded_outcome(folder, document)
         return cls(
             model=load_model(folder / "model.koopax"),
             config=recorded_settings(folder),
-            step=outcome.get("step", 0),
-            seconds=outcome.get("seconds", 0.0),
-            compile_seconds=outcome.get("compile_seconds", 0.0),
-            wall_seconds=outcome.get("wall_seconds", outcome.get("seconds", 0.0)),
-            stopped=outcome.get("stopped", "interrupted"),
+            step=outcome.step,
+            seconds=outcome.seconds,
+            compile_seconds=outcome.compile_seconds,
+            wall_seconds=outcome.seconds if outcome.wall_seconds is None else outcome.wall_seconds,
+            stopped=outcome.stopped,
             metrics=read_json_lines(folder / "metrics.jsonl"),
             best_model=_best_model(folder / BEST),
             folder=folder,
             trials=_trials(folder, document),
         )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a run has come, as it is recorded at its end; see `Run` for the fields."""
+
+    step: int = 0
+    seconds: float = 0.0
+    compile_seconds: float = 0.0
+    wall_seconds: float | None = None
+    stopped: str = "interrupted"
+
+
+def recorded_outcome(folder: Path, document: dict[str, Any]) -> Outcome:
+    """How the run of a config file ended; that of one that has not ended is interrupted at step 0."""
+    with reading(folder / "config.json", "the record of a run", "restore it"):
+        return from_json(Outcome, document.get("outcome", {}))
 
 
 def _trials(folder: Path, document: dict[str, Any]) -> tuple[Trial, ...]:
