@@ -12,8 +12,9 @@ from koopax import Episodes, KoopaxError
 from koopax.agents import SACConfig
 from koopax.bench import data as bench_data
 from koopax.bench import gains as bench_gains
+from koopax.bench import pixels as bench_pixels
 from koopax.bench import sac as bench_sac
-from koopax.cli.tables import data_table, gains_table, sac_table
+from koopax.cli.tables import data_table, gains_table, pixels_table, sac_table
 from koopax.data import save
 from koopax.models.latent import CORES
 
@@ -47,6 +48,23 @@ def test_sac_counts_the_environments():
     assert row["spread"][0] <= row["updates_per_second"] <= row["spread"][1]
     assert 0 < row["environment_share"] < 1
     assert sac_table(found).row_count == 1
+
+
+@pytest.mark.slow
+def test_pixels_are_timed_in_parts_and_as_ratios():
+    small = {"image_size": 32, "hidden": (8,), "latent_size": 8, "batch_size": 8, "prediction_batch": 4}
+    found = bench_pixels.measure(("sac", "koopman K=5"), rounds=1, changes=small)
+    sac, koopman = found["results"]
+    assert set(koopman["parts_ms"]) == {"act", "draw", "sample", "learn"}
+    ratio = koopman["decision_ms"] / sac["decision_ms"]
+    assert found["ratios"] == {"koopman K=5 / sac": pytest.approx(ratio, rel=1e-2)}
+    assert sac["minutes_per_100k_steps"] == pytest.approx(12_500 * sac["decision_ms"] / 60_000, rel=1e-2)
+    assert pixels_table(found).row_count == 2
+
+
+def test_pixels_are_timed_with_arms_that_are_known():
+    with pytest.raises(KoopaxError, match="koopman K=7"):
+        bench_pixels.measure(("koopman K=7",))
 
 
 @pytest.mark.slow

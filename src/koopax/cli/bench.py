@@ -221,6 +221,37 @@ def sac(
 
 
 @app.command
+def pixels(
+    *,
+    json: bool = False,
+    arms: tuple[str, ...] = (),
+    task: str = "cartpole-swingup",
+    published: bool = False,
+    updates_per_decision: int = 1,
+    rounds: int = 7,
+    out: Path | None = None,
+) -> None:
+    """Time a decision of SAC from pixels, and its parts, for plain SAC and with each core that predicts.
+
+    Args:
+        json: print one JSON document.
+        arms: such as "sac" or "koopman K=20"; all by default.
+        task: a DMC task or any environment that draws itself.
+        published: the published sizes instead of those for one CPU core.
+        updates_per_decision: updates that each decision makes.
+        rounds: interleaved rounds; the median counts.
+        out: a JSON file to write, such as results/pixel-speed.json.
+    """
+    from koopax.bench.pixels import ARMS, measure
+    from koopax.cli.tables import pixels_table
+
+    settings: dict[str, Any] = {"task": task, "published": published, "updates_per_decision": updates_per_decision}
+    with progress_bar("measuring") as watch:
+        found = measure(arms or tuple(ARMS), **settings, rounds=rounds, watch=watch)
+    _show(found, pixels_table(found), json=json, out=out)
+
+
+@app.command
 def start(*, json: bool = False, out: Path | None = None) -> None:
     """Time how long train, evaluate and plan take to get going, before and after their compiled programs are kept.
 

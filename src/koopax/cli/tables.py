@@ -221,6 +221,18 @@ def sac_table(found: dict[str, Any]) -> Table:
     return shown
 
 
+def pixels_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench pixels` found."""
+    heads = ("arm", "decision, ms", "act", "draw", "sample", "learn", "over sac", "100k steps, minutes")
+    shown = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in found["results"]:
+        parts = [f"{row['parts_ms'][part]:.1f}" for part in ("act", "draw", "sample", "learn")]
+        ratio = found["ratios"].get(f"{row['arm']} / sac")
+        over = "" if ratio is None else f"{ratio:.2f}"
+        shown.add_row(row["arm"], f"{row['decision_ms']:.1f}", *parts, over, f"{row['minutes_per_100k_steps']:.0f}")
+    return shown
+
+
 def _spread(horizon: int, rows: int) -> list[int]:
     """Steps from 1 to the horizon, evenly spread on a logarithmic scale."""
     return sorted({round(step) for step in np.geomspace(1, horizon, rows)})
