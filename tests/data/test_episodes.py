@@ -70,6 +70,8 @@ def test_the_repr_is_short():
     irregular = random_episodes([1], states=1, actions=1, irregular=True, environment="Hopper-v5")
     assert repr(irregular) == "Episodes(1 episode, 1 step, 1 state, 1 action, irregular steps, Hopper-v5)"
     assert "no rewards" in repr(Episodes.from_arrays([[[0], [1]]], [[[2]]]))
+    one = repr(random_episodes([3, 1])[0])
+    assert one.startswith("Episode(3 steps, observations (4, 3), actions (3, 2), "), one
 
 
 def test_a_set_without_rewards_says_so():

@@ -35,6 +35,7 @@ def test_rotations_never_decay():
     analysis = analyse_spectrum(core("unitary"))
     assert (analysis.half_life == np.inf).all()
     assert analysis.stability_margin == pytest.approx(0, abs=1e-6)
+    assert repr(analysis) == "SpectrumAnalysis(4 modes, the slowest with a half-life of inf steps, 0 aliased)"
 
 
 def test_a_mode_that_does_not_turn_has_no_period():

@@ -63,7 +63,10 @@ def dense_layers(sizes: Sequence[int], initialisers: Sequence[Initialiser], *, k
 
 
 class LayerNorm(eqx.Module):
-    """Every example by its own mean and variance, then a learned scale and offset."""
+    """Every example by its own mean and variance, then a learned scale and offset.
+
+    Equinox has one for a single example; this one takes batches of any shape, as the agents' networks do.
+    """
 
     scale: Float[Array, " width"]
     offset: Float[Array, " width"]

@@ -21,6 +21,11 @@ class Episode(NamedTuple):
     source: str = "data"
     """Name of the episode's source."""
 
+    def __repr__(self) -> str:
+        ending = "terminated" if self.terminated else "truncated"
+        sizes = f"observations {self.observations.shape}, actions {self.actions.shape}"
+        return f"Episode({len(self.rewards)} steps, {sizes}, {ending}, source {self.source!r})"
+
     def cut(self, steps: int) -> "Episode":
         """The first steps of the episode, truncated there."""
         if steps >= len(self.rewards):

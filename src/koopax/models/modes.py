@@ -12,7 +12,7 @@ from koopax.models.latent import LatentDynamics
 from koopax.models.spectrum import discretise
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SpectrumAnalysis:
     """One entry per mode, as float64 or complex128 NumPy arrays. A step is one step of nominal duration."""
 
@@ -31,6 +31,10 @@ class SpectrumAnalysis:
 
     importance: np.ndarray | None = None
     """Share of each mode in the predicted motion, summing to 1, where the analysis was given episodes."""
+
+    def __repr__(self) -> str:
+        slowest = f"the slowest with a half-life of {self.half_life.max():.3g} steps"
+        return f"SpectrumAnalysis({self.discrete.size} modes, {slowest}, {int(self.aliased.sum())} aliased)"
 
     @property
     def stability_margin(self) -> float:

@@ -75,7 +75,7 @@ class CEM(Planner):
 
     @property
     def longest(self) -> int:
-        """H."""
+        """H: how many steps a plan has at most."""
         return self.config.horizon
 
     def search(

@@ -74,7 +74,7 @@ class GradientPlanner(Planner):
 
     @property
     def longest(self) -> int:
-        """H."""
+        """H: how many steps a plan has at most."""
         return self.config.horizon
 
     def search(

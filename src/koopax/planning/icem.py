@@ -95,7 +95,7 @@ class ICEM(Planner):
 
     @property
     def longest(self) -> int:
-        """H."""
+        """H: how many steps a plan has at most."""
         return self.config.horizon
 
     def search(

@@ -64,7 +64,7 @@ class LearnedModel(eqx.Module):
         return latents.at[every::every].set(over_rows(self.model.reencode, latents[every::every]))
 
     def value(self, latents: Float[Array, "candidate latent"]) -> Float[Array, " candidate"]:
-        """Zero."""
+        """Zero: nothing is known of what comes after a plan."""
         return jnp.zeros(latents.shape[0], latents.dtype)
 
 
@@ -111,7 +111,7 @@ class RewardedModel(eqx.Module):
         return self.function(latents[:-1], actions, latents[1:])
 
     def value(self, latents: Float[Array, "candidate state"]) -> Float[Array, " candidate"]:
-        """Zero."""
+        """Zero: nothing is known of what comes after a plan."""
         return jnp.zeros(latents.shape[0], latents.dtype)
 
 

@@ -83,7 +83,7 @@ class MPPI(Planner):
 
     @property
     def longest(self) -> int:
-        """H."""
+        """H: how many steps a plan has at most."""
         return self.config.horizon
 
     def search(
