@@ -2,6 +2,7 @@
 
 A page asks for an experiment by a line `<!-- results: NAME -->`. It becomes the table that `koopax reproduce` wrote to
 `results/NAME/cpu/table.md`, the figure beside it and where it was measured, or a note that it is not measured yet.
+`<!-- results: NAME ROUND -->` is for an earlier measurement, kept in `results/NAME/ROUND`.
 """
 
 import json
@@ -13,30 +14,31 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 RESULTS = Path(__file__).parents[1] / "results"
-MARKER = re.compile(r"^<!-- results: ([a-z-]+) -->$", re.MULTILINE)
+MARKER = re.compile(r"^<!-- results: ([a-z-]+)(?: ([a-z-]+))? -->$", re.MULTILINE)
 # Of a budget that costs hours; `smoke` only shows that an experiment runs.
 BUDGET = "cpu"
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the figures of all results to the site."""
-    for figure in sorted(RESULTS.glob(f"*/{BUDGET}/figure.png")):
-        files.append(File.generated(config, f"figures/{figure.parts[-3]}.png", abs_src_path=str(figure)))
+    for figure in sorted(RESULTS.glob("*/*/figure.png")):
+        name, budget = figure.parts[-3:-1]
+        files.append(File.generated(config, f"figures/{name}-{budget}.png", abs_src_path=str(figure)))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fill in the results that a page asks for."""
-    return MARKER.sub(lambda match: section(match[1]), markdown)
+    return MARKER.sub(lambda match: section(match[1], match[2] or BUDGET), markdown)
 
 
-def section(name: str) -> str:
+def section(name: str, budget: str = BUDGET) -> str:
     """What is known of one experiment, as Markdown below a heading of the second level."""
     if name == "experts":
         return experts()
     if name == "reliability":
         return reliability()
-    folder = RESULTS / name / BUDGET
+    folder = RESULTS / name / budget
     if not (folder / "table.md").is_file():
         return (
             f"!!! note\n    Not measured yet at the budget `{BUDGET}`: "
@@ -45,7 +47,7 @@ def section(name: str) -> str:
     table = re.sub(r"^(#+) ", r"##\1 ", (folder / "table.md").read_text(), flags=re.MULTILINE)
     parts = [table.strip()]
     if (folder / "figure.png").is_file():
-        parts.append(f"![{name}](figures/{name}.png)")
+        parts.append(f"![{name}](figures/{name}-{budget}.png)")
     if (folder / "summary.json").is_file():
         parts.append(measured_on(json.loads((folder / "summary.json").read_text())))
     return "\n\n".join(parts)

@@ -114,10 +114,12 @@ def test_the_prediction_grid_covers_the_paper():
     assert set(paper.PUBLISHED_MODELS) | {"koopman-paper"} == set(paper.MODELS)
     for dataset in paper.STATE_ERROR:
         for model in paper.MODELS:
-            for regime in prediction.REGIMES:
+            for regime in ("30s", "120s", "steps"):
                 assert (dataset, model, regime) in places
-    expert_seeds = {c.labels["seed"] for c in found if c.labels["dataset"] == "hopper/expert"}
-    assert expert_seeds == {0, 1, 2}
+        for model in prediction.REGRESSIONS:
+            assert (dataset, model, "fitted") in places
+    seeds = {c.labels["seed"] for c in found if (c.labels["dataset"], c.labels["regime"]) == ("hopper/expert", "120s")}
+    assert seeds == {0, 1, 2}
     assert {c.task.train.horizon for c in found if c.labels["model"] == "mlp"} == {10}
     assert {c.task.train.horizon for c in found if c.labels["model"] == "mlp@100"} == {100}
 
@@ -126,10 +128,9 @@ def test_cells_at_equal_time_take_turns_with_all_models_of_their_dataset_and_see
     found = prediction.cells(prediction.BUDGETS["cpu"])
     for cell in found:
         mates = [c for c in found if c.group == cell.group] if cell.group else []
-        assert bool(mates) == (cell.labels["regime"] == "time")
-        assert {(c.labels["dataset"], c.labels["seed"]) for c in mates} <= {
-            (cell.labels["dataset"], cell.labels["seed"])
-        }
+        assert bool(mates) == (cell.labels["regime"] in ("30s", "120s"))
+        places = [tuple(c.labels[name] for name in ("dataset", "regime", "seed")) for c in (cell, *mates)]
+        assert len(set(places)) == 1
         assert not mates or {c.labels["model"] for c in mates} >= set(paper.MODELS)
 
 
@@ -153,17 +154,21 @@ def test_committed_cells_are_still_found(grid):
     name = grid.EXPERIMENT.name
     place = place_in(RESULTS / name / "cpu")
     found = [_finished(Job(c.name, _made_of(c)), place) for c in grid.cells(grid.BUDGETS["cpu"])]
-    assert sum(document is not None for document in found) == len(list((RESULTS / name / "cpu" / "cells").iterdir()))
+    assert sum(document is not None for document in found) == len(list((RESULTS / name / "cpu" / "cells").glob("*")))
 
 
 def fake_cell(dataset, model, regime, seed, state):
-    error = None if state is None else {q: {"normalised": state, "raw": 10 * state} for q in ("state", "reward")}
+    if state is None:
+        error = None
+    else:
+        curve = {"normalised": state, "raw": 10 * state, "per_step": [0.5 * state] * 10 + [2 * state] * 5}
+        error = {"state": curve, "reward": curve}
     return {"labels": {"dataset": dataset, "model": model, "regime": regime, "seed": seed}, "error": error}
 
 
 def test_the_winner_of_a_row_is_the_lowest_mean_and_divergence_loses():
     found = [
-        fake_cell("hopper/expert", model, "time", seed, value)
+        fake_cell("hopper/expert", model, "30s", seed, value)
         for model, values in {
             "koopman": (0.02, 0.03),
             "gru": (0.01, 0.05),
@@ -172,9 +177,13 @@ def test_the_winner_of_a_row_is_the_lowest_mean_and_divergence_loses():
         }.items()
         for seed, value in enumerate(values)
     ]
-    (row,) = prediction.summarise(found).document["state-time"]
+    found.append(fake_cell("hopper/expert", "dmdc", "fitted", 0, 0.3))
+    tables = prediction.summarise(found).document
+    (row,), (early,) = tables["state-30s"], tables["state-first-steps-30s"]
     assert row["best"] == "koopman (level: dssm)"
     assert row["models"]["mlp"]["mean"] == float("inf")
+    assert row["models"]["dmdc"]["mean"] == 0.3
+    assert early["models"]["koopman"]["mean"] == pytest.approx(0.0125)
 
 
 def test_intervals_are_students():

@@ -9,5 +9,7 @@ STYLES = {
     "mlp": (INK, ":", "^"),
     "transformer": (GREEN, "-.", "D"),
     "dssm": (PURPLE, (0, (5, 1, 1, 1, 1, 1)), "v"),
+    "dmdc": (INK, (0, (1, 3)), "+"),
+    "edmd": (ORANGE, (0, (1, 3)), "*"),
     "mlp@100": (VERMILION, ":", "x"),
 }
