@@ -10,7 +10,7 @@ import koopax
 ROOT = Path(koopax.__file__).parent
 LAYERS = [
     {"_cache", "_errors", "_types"},
-    {"_atomic", "_compilations", "_imports", "_interrupt", "_plots", "_progress", "_provenance", "_untrusted"},
+    {"_atomic", "_compilations", "_imports", "_interrupt", "_lazy", "_plots", "_progress", "_provenance", "_untrusted"},
     {"_checkpoint", "_claim"},
     {"data", "envs"},
     {"collection"},

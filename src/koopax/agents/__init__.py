@@ -8,8 +8,9 @@ The names that a user types are imported when they are first used:
 - `read_agent`: what a run of any of them has written.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from koopax._lazy import export_lazily
 
 if TYPE_CHECKING:
     from koopax.agents.pixels.config import PixelSACConfig, pixel_arm
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
     from koopax.agents.tdmpc.config import TDMPCConfig, tdmpc_arm
     from koopax.agents.tdmpc.train import train_tdmpc
 
-_HOMES = {
-    "PixelSACConfig": "koopax.agents.pixels.config",
-    "SACConfig": "koopax.agents.sac.config",
-    "TDMPCConfig": "koopax.agents.tdmpc.config",
-    "export_experts": "koopax.agents.sac.experts",
-    "pixel_arm": "koopax.agents.pixels.config",
-    "read_agent": "koopax.agents.recorded",
-    "record_training": "koopax.agents.sac.record",
-    "tdmpc_arm": "koopax.agents.tdmpc.config",
-    "train_pixel_sac": "koopax.agents.pixels.train",
-    "train_sac": "koopax.agents.sac.train",
-    "train_tdmpc": "koopax.agents.tdmpc.train",
+_MODULES = {
+    "PixelSACConfig": "pixels.config",
+    "SACConfig": "sac.config",
+    "TDMPCConfig": "tdmpc.config",
+    "export_experts": "sac.experts",
+    "pixel_arm": "pixels.config",
+    "read_agent": "recorded",
+    "record_training": "sac.record",
+    "tdmpc_arm": "tdmpc.config",
+    "train_pixel_sac": "pixels.train",
+    "train_sac": "sac.train",
+    "train_tdmpc": "tdmpc.train",
 }
 
 __all__ = [
@@ -50,12 +51,4 @@ __all__ = [
     "train_tdmpc",
 ]
 
-
-def __getattr__(name: str):
-    if name not in _HOMES:
-        raise AttributeError(f"module 'koopax.agents' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = export_lazily(__name__, _MODULES)

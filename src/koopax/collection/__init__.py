@@ -3,8 +3,9 @@
 Names are imported when first used, so that `import koopax.collection` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from koopax._lazy import export_lazily
 
 if TYPE_CHECKING:
     from koopax.collection.collecting import collect
@@ -21,12 +22,4 @@ _MODULES = {
 
 __all__ = ["collect", "convert", "list_datasets", "load", "make_dataset"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"koopax.collection.{_MODULES[name]}"), name)
-    raise AttributeError(f"module 'koopax.collection' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = export_lazily(__name__, _MODULES)

@@ -3,8 +3,9 @@
 Names are imported when first used, so that `import koopax.evaluation` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from koopax._lazy import export_lazily
 
 if TYPE_CHECKING:
     from koopax.evaluation.errors import choose_windows, predict_windows, squared_errors
@@ -40,12 +41,4 @@ __all__ = [
     "squared_errors",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"koopax.evaluation.{_MODULES[name]}"), name)
-    raise AttributeError(f"module 'koopax.evaluation' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = export_lazily(__name__, _MODULES)
