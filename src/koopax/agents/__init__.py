@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from koopax.agents.sac.experts import export_experts
     from koopax.agents.sac.record import record_training
     from koopax.agents.sac.train import train_sac
-    from koopax.agents.tdmpc.config import TDMPCConfig, tdmpc_arm
+    from koopax.agents.tdmpc.arms import tdmpc_arm
+    from koopax.agents.tdmpc.config import TDMPCConfig
     from koopax.agents.tdmpc.train import train_tdmpc
 
 _MODULES = {
@@ -31,7 +32,7 @@ _MODULES = {
     "pixel_arm": "pixels.config",
     "read_agent": "recorded",
     "record_training": "sac.record",
-    "tdmpc_arm": "tdmpc.config",
+    "tdmpc_arm": "tdmpc.arms",
     "train_pixel_sac": "pixels.train",
     "train_sac": "sac.train",
     "train_tdmpc": "tdmpc.train",

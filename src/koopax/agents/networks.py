@@ -39,6 +39,11 @@ def zero(inputs: int, outputs: int, key: PRNGKeyArray) -> tuple[Array, Array]:
     return jnp.zeros((inputs, outputs)), jnp.zeros(outputs)
 
 
+def elu(x: Float[Array, "*any"]) -> Float[Array, "*any"]:
+    """x above 0 and eˣ − 1 below. `jax.nn.elu` has the digits of `expm1` near 0, at twice the time on a CPU."""
+    return jnp.maximum(x, 0.0) + (jnp.exp(jnp.minimum(x, 0.0)) - 1.0)
+
+
 class Dense(eqx.Module):
     """x W + b."""
 

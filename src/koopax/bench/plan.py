@@ -15,7 +15,8 @@ import jax
 
 from koopax._errors import KoopaxError
 from koopax.agents.tdmpc.agent import make_learner, make_planner
-from koopax.agents.tdmpc.config import PUBLISHED, TDMPCConfig
+from koopax.agents.tdmpc.arms import PUBLISHED
+from koopax.agents.tdmpc.config import TDMPCConfig
 from koopax.agents.tdmpc.planning_model import AgentModel
 from koopax.bench.clock import Watch, interleave
 from koopax.bench.document import document

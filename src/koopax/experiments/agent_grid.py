@@ -13,7 +13,9 @@ from koopax.agents.run import TrainResult, Watch, holds_run
 from koopax.experiments.experiment import Place, Watcher
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
 
-KEPT = ("decisions", "updates", "seconds", "return", "evaluation_return", "evaluation_returns")
+KEPT = ("decisions", "updates", "seconds", "return", "evaluation_return", "evaluation_returns", "plan_length")
+EVALUATED = ("consistency_errors",)
+"""What a result keeps of the lines with an evaluation only."""
 CURVE = {"environment_steps": "env_steps"} | dict(zip(KEPT, KEPT, strict=True))
 """Metrics that a result keeps, and what they are called there."""
 
@@ -57,7 +59,7 @@ def run_cell(cell: AgentCell, folder: Path, watcher: Watcher) -> dict[str, Any]:
         return {**document, "diverged": str(error), "return": 0.0, "curve": [], **provenance()}
     if run.interrupted:
         raise Interrupted
-    curve = [{kept: line[name] for name, kept in CURVE.items() if name in line} for line in run.metrics]
+    curve = [_kept(line) for line in run.metrics]
     return {
         **document,
         "diverged": None,
@@ -66,6 +68,13 @@ def run_cell(cell: AgentCell, folder: Path, watcher: Watcher) -> dict[str, Any]:
         "seconds": curve[-1]["seconds"],
         "curve": curve,
         **provenance(),
+    }
+
+
+def _kept(line: dict[str, Any]) -> dict[str, Any]:
+    evaluated = EVALUATED if "evaluation_return" in line else ()
+    return {
+        kept: line[name] for name, kept in [*CURVE.items(), *zip(evaluated, evaluated, strict=True)] if name in line
     }
 
 

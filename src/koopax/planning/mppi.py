@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.planning.icem import coloured_noise
 from koopax.planning.planner import Decision, Diagnostics, Planner
 from koopax.planning.protocol import (
     Box,
@@ -53,11 +54,17 @@ class MPPIConfig:
     """σ_min, unless a decision brings its own."""
     max_std: float = 2.0
     """σ_max, and σ at the start of every decision."""
+    noise_exponent: float = 0.0
+    """β of the candidates' noise along time, as in iCEM: 0 is white, 2 a random walk."""
     discount: float = 0.99
     """γ."""
+    mixing: float = 1.0
+    """λ of the mean of h-step returns; 1: the return of the whole plan."""
+    value_points: int = 1
+    """Steps at which that mean has values."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "horizon", "samples", "iterations", "elites", elites=self.samples)
+        check_positive(self, "horizon", "samples", "iterations", "elites", "value_points", elites=self.samples)
 
 
 class MPPIState(NamedTuple):
@@ -105,11 +112,19 @@ class MPPI(Planner):
 
         def iterate(carry: tuple[Array, Array], iteration_key: PRNGKeyArray) -> tuple[tuple[Array, Array], Any]:
             mean, std = carry
-            noise = jax.random.normal(iteration_key, (config.horizon, config.samples, mean.shape[-1]))
+            noise = self._noise((config.horizon, config.samples, mean.shape[-1]), key=iteration_key)
             drawn = jnp.clip(mean[:, None] + std[:, None] * noise, -1.0, 1.0)
             units = jnp.concatenate([drawn, proposals], axis=1)
             found = ranked(
-                discounted_return(model, start, self.box.from_unit(units), discount=config.discount, horizon=horizon)
+                discounted_return(
+                    model,
+                    start,
+                    self.box.from_unit(units),
+                    discount=config.discount,
+                    horizon=horizon,
+                    mixing=config.mixing,
+                    value_points=config.value_points,
+                )
             )
             values, chosen = jax.lax.top_k(found, config.elites)
             weights = elite_weights(values, config.temperature)
@@ -130,6 +145,11 @@ class MPPI(Planner):
         return Decision(
             self.box.from_unit(unit), MPPIState(within(mean, horizon)), Diagnostics(value, jnp.mean(std[0]), nonfinite)
         )
+
+    def _noise(self, shape: tuple[int, int, int], *, key: PRNGKeyArray) -> Array:
+        if self.config.noise_exponent == 0:
+            return jax.random.normal(key, shape)
+        return coloured_noise(shape, self.config.noise_exponent, key=key)
 
     def _proposals(self, model: PlanningModel, start: Any, action_size: int, *, key: PRNGKeyArray) -> Array:
         """The model's own candidates, in units of the cube; none if it has none."""

@@ -135,17 +135,35 @@ def discounted_return(
     *,
     discount: float,
     horizon: int | Array | None = None,
+    mixing: float = 1.0,
+    value_points: int = 1,
 ) -> Float[Array, " candidate"]:
-    """G of every candidate, as it comes: it may be not finite."""
+    """G of every candidate, as it comes: it may be not finite.
+
+    With λ = `mixing` < 1 it is the exponentially weighted mean of the h-step returns, in which no value counts alone:
+
+        G_λ = (1 − λ) Σ_{h=1}^{H−1} λ^{h−1} G_h + λ^{H−1} G_H,    G_h = Σ_{t<h} γᵗ r_t + γʰ V(x_h).
+
+    V is evaluated at the `value_points` steps h_i = ⌈i H / n⌉ only, and each has the weight of all steps since the one
+    before it: λ^{h_{i−1}} − λ^{h_i}, the last one λ^{h_{n−1}}.
+    """
     longest = actions.shape[0]
-    last = longest if horizon is None else horizon
+    last = jnp.asarray(longest if horizon is None else horizon)
+    count = min(value_points, longest)
     latents = model.rollout(start, actions)
     rewards = model.reward(latents, actions)
+    # Points beyond the horizon fall on it; only the first of them and the last have a weight there.
+    points = jnp.minimum(jnp.asarray([-(-i * longest // count) for i in range(1, count + 1)]), last)
+    passed = (mixing**points).astype(rewards.dtype)
+    weights = jnp.concatenate([jnp.ones(1, rewards.dtype), passed[:-1]]).at[:-1].add(-passed[:-1])
     step = jnp.arange(longest)
-    # `where`, not a product: what lies beyond the horizon must not count even if it is not finite.
-    counted = jnp.where((step < last)[:, None], rewards * (discount**step)[:, None], 0.0)
-    end = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, last, 0, keepdims=False), latents)
-    return jnp.sum(counted, axis=0) + discount ** jnp.asarray(last, rewards.dtype) * model.value(end)
+    reached = (step[:, None] < points) @ weights
+    # `where`, not a product: what does not count must not count even if it is not finite.
+    counted = jnp.where((step < last)[:, None], rewards * (reached * discount**step)[:, None], 0.0)
+    ends = jax.tree.map(lambda leaf: leaf[points].reshape(-1, *leaf.shape[2:]), latents)
+    values = model.value(ends).reshape(count, -1)
+    valued = jnp.where((weights > 0)[:, None], (weights * discount**points)[:, None] * values, 0.0)
+    return jnp.sum(counted, axis=0) + jnp.sum(valued, axis=0)
 
 
 def ranked(values: Float[Array, " candidate"]) -> Float[Array, " candidate"]:

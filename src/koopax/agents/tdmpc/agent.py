@@ -1,6 +1,7 @@
 """The agent: everything that learns in one pytree, one compiled call for many updates and one for a decision."""
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -68,7 +69,7 @@ def make_learner(config: TDMPCConfig, state_size: int, action_size: int) -> Lear
 @functools.partial(jax.jit, static_argnames="config", donate_argnums=0)
 def learn(
     learner: Learner, batches: Windows, config: TDMPCConfig, *, key: PRNGKeyArray
-) -> tuple[Learner, Float[Array, "count batch"], dict[str, Float[Array, ""]]]:
+) -> tuple[Learner, Float[Array, "count batch"], dict[str, Float[Array, "..."]]]:
     """One update per batch, leaves `[count, …]`; also each window's TD error and the means of the logged metrics.
 
     `key` is the same for all calls of a run: each update folds its number into it.
@@ -79,12 +80,12 @@ def learn(
         return learner, (errors, metrics)
 
     learner, (errors, metrics) = jax.lax.scan(body, learner, batches)
-    return learner, errors, jax.tree.map(jnp.mean, metrics)
+    return learner, errors, jax.tree.map(lambda found: jnp.mean(found, axis=0), metrics)
 
 
 def update(
     learner: Learner, batch: Windows, config: TDMPCConfig, *, key: PRNGKeyArray
-) -> tuple[Learner, Float[Array, " batch"], dict[str, Float[Array, ""]]]:
+) -> tuple[Learner, Float[Array, " batch"], dict[str, Float[Array, "..."]]]:
     """One step of the model, then of the policy with the new values, then of the targets."""
     target_key, policy_key = jax.random.split(key)
     optimiser = make_optimiser(config)
@@ -111,6 +112,7 @@ def update(
         "policy_loss": policy_value,
         "q": found.q,
         "gradient_norm": optax.tree.norm(gradients),
+        "consistency_errors": found.consistency_errors,
     }
     return new, found.errors, metrics
 
@@ -126,7 +128,11 @@ def make_planner(config: TDMPCConfig, length: int) -> MPPI:
             proposals=config.proposals,
             temperature=config.temperature,
             momentum=config.momentum,
+            max_std=config.std_limit,
+            noise_exponent=config.noise_exponent,
             discount=config.discount,
+            mixing=config.plan_lambda,
+            value_points=config.value_points,
         )
     )
 
@@ -139,9 +145,9 @@ class Mode(NamedTuple):
     explore: Array
 
 
-def mode_at(config: TDMPCConfig, decisions: int, *, explore: bool) -> Mode:
-    """The mode after that many decisions."""
-    length, std = jnp.int32(config.plan_length(decisions)), jnp.float32(config.std_bound(decisions))
+def mode_at(config: TDMPCConfig, decisions: int, errors: Sequence[float], *, explore: bool) -> Mode:
+    """The mode after that many decisions, with a model of these consistency errors."""
+    length, std = jnp.int32(config.plan_length(decisions, errors)), jnp.float32(config.std_bound(decisions))
     return Mode(length, std, jnp.bool_(explore))
 
 

@@ -1,7 +1,7 @@
 """What a TD-MPC training run needs to know, in one frozen record."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from koopax._errors import KoopaxError, unknown_name
@@ -18,6 +18,8 @@ AT_LEAST_ONE = (
     "samples",
     "iterations",
     "elites",
+    "critics",
+    "value_points",
     "seed_decisions",
     "schedule",
     "target_every",
@@ -27,6 +29,10 @@ AT_LEAST_ONE = (
     "final_episodes",
 )
 LOSS_TERMS = ("consistency", "reward", "value")
+LATENT_NORMS = ("none", "layer", "simplex")
+REFRESHED = ("context", "latent")
+# Cores whose rollout can begin again at any of their latents.
+MARKOVIAN = ("koopman", "mlp", "gru", "linear")
 
 # A plan begins at an observed state, so its context says what actions do; other cores take their own defaults.
 CORE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -75,6 +81,14 @@ class TDMPCConfig(AgentConfig):
     """Hidden layers of the policy and of each Q."""
     core_options: tuple[tuple[str, Any], ...] = ()
     """Options of the core by name, over those in `CORE_OPTIONS`; pairs stand for mappings, as in `spectrum_options`."""
+    latent_norm: str = "none"
+    """What heads and losses read of a latent: as it is, by its mean and variance, or simplices of 8 (SimNorm)."""
+    refresh_every: int | None = None
+    """Steps of a rollout after which `refresh` is made anew of what the core predicts; None: never."""
+    refresh: str = "context"
+    """What is made anew: the context, or all of the latent, which takes the place of encoding a state again."""
+    critics: int = 2
+    """Q heads; of more than two, two drawn for each update give its targets, and the first two value plans."""
     discount: float = 0.99
     """γ."""
     batch_size: int = 64
@@ -121,6 +135,14 @@ class TDMPCConfig(AgentConfig):
     """How much better elites count more."""
     momentum: float = 0.1
     """Share of the old plan that stays in an iteration."""
+    std_limit: float = 2.0
+    """Standard deviation of candidates in the first iteration, and its upper bound later."""
+    noise_exponent: float = 0.0
+    """β of candidates' noise along time: 0 is white, 2 a random walk."""
+    plan_lambda: float = 1.0
+    """λ of the return that plans are ranked by, a mean of h-step returns; 1: that of the whole plan alone."""
+    value_points: int = 1
+    """Steps of a plan at which it is valued for that mean; the last one is always among them."""
     std_start: float = 0.5
     """Lower bound of the plan's standard deviation at the start."""
     std_end: float = 0.05
@@ -129,6 +151,8 @@ class TDMPCConfig(AgentConfig):
     """Decisions over which that bound falls linearly."""
     plan_growth: int | None = None
     """Decisions until a plan is one step longer, from 1 to H; None: as many as let it have H after the schedule."""
+    plan_trust: float | None = None
+    """Largest consistency error, relative to the latents' variance, of a step that plans may have; None: any."""
     seed_decisions: int = 2_000
     """Decisions with uniform actions before the first update; then as many updates at once."""
     updates_per_decision: float = 1.0
@@ -150,13 +174,21 @@ class TDMPCConfig(AgentConfig):
         for name in AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if self.plan_growth is not None and self.plan_growth < 1:
-            raise KoopaxError(f"plan_growth is {self.plan_growth}; it must be at least 1.")
+        for name in ("plan_growth", "refresh_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise KoopaxError(f"{name} is {value}; it must be at least 1.")
+        if self.latent_norm not in LATENT_NORMS:
+            raise unknown_name("latent_norm", self.latent_norm, list(LATENT_NORMS))
+        if self.refresh not in REFRESHED:
+            raise unknown_name("refresh", self.refresh, list(REFRESHED))
+        if self.refresh_every is not None and self.dynamics not in MARKOVIAN:
+            raise KoopaxError(f"{self.dynamics} can't begin again within a plan: leave refresh_every out.")
         if self.elites > self.samples:
             raise KoopaxError(f"{self.elites} elites can't be chosen from {self.samples} samples; take fewer elites.")
         if self.action_repeat is not None and self.action_repeat < 1:
             raise KoopaxError(f"action_repeat is {self.action_repeat}; it must be at least 1.")
-        for name in ("decay", "value_decay"):
+        for name in ("decay", "value_decay", "plan_lambda"):
             if not 0 < getattr(self, name) <= 1:
                 raise KoopaxError(f"{name} is {getattr(self, name)}; it must be above 0 and at most 1.")
 
@@ -180,61 +212,25 @@ class TDMPCConfig(AgentConfig):
         """Lower bound of the plan's standard deviation after that many decisions."""
         return self.std_start + min(decisions / self.schedule, 1.0) * (self.std_end - self.std_start)
 
-    def plan_length(self, decisions: int) -> int:
-        """Steps that a plan looks ahead after that many decisions, from 1 to H."""
-        growth = self.schedule / max(self.horizon - 1, 1) if self.plan_growth is None else self.plan_growth
-        return min(1 + int(decisions / growth), self.horizon)
+    def plan_length(self, decisions: int, errors: Sequence[float] = ()) -> int:
+        """Steps that a plan looks ahead after that many decisions, from 1 to H.
 
-    def searched_length(self, decisions: int) -> int:
+        With `plan_trust`, no further than the last step before the first whose consistency error exceeds it; `errors`
+        has those of steps 1, 2, … of training windows.
+        """
+        growth = self.schedule / max(self.horizon - 1, 1) if self.plan_growth is None else self.plan_growth
+        length = min(1 + int(decisions / growth), self.horizon)
+        if self.plan_trust is None:
+            return length
+        trusted = next((step for step, error in enumerate(errors) if error > self.plan_trust), len(errors))
+        return max(1, min(length, trusted))
+
+    def searched_length(self, decisions: int, errors: Sequence[float] = ()) -> int:
         """The plan's length rounded up to a multiple of `LENGTH_STEP`: candidates are no longer than they need be."""
-        return min(-(-self.plan_length(decisions) // LENGTH_STEP) * LENGTH_STEP, self.horizon)
+        return min(-(-self.plan_length(decisions, errors) // LENGTH_STEP) * LENGTH_STEP, self.horizon)
 
     def due_updates(self, decisions: int) -> int:
         """Updates that should have been made after that many decisions, in whole dispatches."""
         if decisions < self.seed_decisions:
             return 0
         return int(decisions * self.updates_per_decision) // self.updates_per_dispatch * self.updates_per_dispatch
-
-
-# TD-MPC as published, for machines that can afford it.
-PUBLISHED: Mapping[str, Any] = {
-    "latent_size": 50,
-    "reward_hidden": (512, 512),
-    "hidden": (512, 512),
-    "batch_size": 512,
-    "samples": 512,
-    "iterations": 6,
-    "elites": 64,
-    "proposals": 25,
-    "value_steps": 20,
-    "steps": 500_000,
-    "seed_decisions": 5_000,
-    "evaluate_episodes": 10,
-}
-
-# What differs between the arms of the comparison; other cores are like mlp. Plans of both grow by a step in every 6250
-# decisions, so one of 20 steps is never made in less than 119k.
-ARMS: Mapping[str, Mapping[str, Any]] = {
-    "mlp": {"horizon": 5},
-    "koopman": {"horizon": 20, "latent_size": 128, "core_rate": 3.0, "plan_growth": 6_250},
-}
-
-# With `published`, both have TD-MPC's latent and nothing beside it, and mlp is TOLD: two hidden layers of ELU.
-PUBLISHED_CORES: Mapping[str, tuple[tuple[str, Any], ...]] = {
-    "mlp": (("hidden", 512), ("hidden_layers", 2), ("activation", "elu")),
-    "koopman": (("context_size", 0), ("action_history", 1)),
-}
-
-
-def tdmpc_arm(dynamics: str, *, published: bool = False, **changes: Any) -> TDMPCConfig:
-    """The config of an arm, with these changes; with `published` sizes or those for one CPU core.
-
-    Fewer samples have fewer elites: no more than half of them.
-    """
-    settings = {**ARMS.get(dynamics, ARMS["mlp"])}
-    if published:
-        settings |= {**PUBLISHED, "core_options": PUBLISHED_CORES.get(dynamics, ())}
-    settings |= changes
-    if "samples" in changes and "elites" not in changes:
-        settings["elites"] = min(settings.get("elites", TDMPCConfig.elites), max(1, changes["samples"] // 2))
-    return TDMPCConfig(dynamics=dynamics, **settings)

@@ -11,6 +11,8 @@ nothing. x_0 = h(o_0), and x_1 … x_H are the core's rollout under the window's
 h⁻ and Q⁻ are moving averages; c_t is 0 only at a true termination, so a time limit bootstraps. Consistency and reward
 are learned at t = 0 … H−1, with ρ = `decay`; values and policy, which cost most and want latents close to those of
 real observations, at t = 0 … V−1, with ρ = `value_decay`. With V = H and equal ρ it is TD-MPC's own loss.
+
+x stands for what `WorldModel.features` reads of a latent. Of more than two Qs, minᵢ is over two that are drawn.
 """
 
 from typing import NamedTuple
@@ -45,12 +47,21 @@ class ModelLoss(NamedTuple):
     errors: Float[Array, " batch"]
     """Mean absolute TD error of each window, weighted like its loss: its new priority."""
     q: Float[Array, ""]
+    consistency_errors: Float[Array, " time"]
+    """E‖x_t − h⁻(o_t)‖² / E‖h⁻(o_t) − mean‖² for t = 1 … H: 1 is as wrong as predicting the mean latent."""
+
+
+def two_of(values: Float[Array, "critic *batch"], *, key: PRNGKeyArray) -> Float[Array, "2 *batch"]:
+    """The values of two critics that are drawn; of two, both."""
+    if len(values) <= 2:
+        return values
+    return values[jax.random.choice(key, len(values), (2,), replace=False)]
 
 
 def td_target(
     rewards: Float[Array, "*batch"],
     continues: Float[Array, "*batch"],
-    next_q: Float[Array, "2 *batch"],
+    next_q: Float[Array, "critic *batch"],
     discount: float,
 ) -> Float[Array, "*batch"]:
     """y = r + γ c minᵢ Qᵢ⁻, without gradient."""
@@ -78,6 +89,7 @@ def model_loss(
 
     reached = jax.lax.stop_gradient(model.features(model.encoder(batch.observations[1 : valued + 1])))
     next_q = evaluate_critics(targets.critics, reached, act(policy, reached, config.policy_std, key=key))
+    next_q = two_of(next_q, key=jax.random.fold_in(key, 1))
     y = td_target(batch.rewards[:valued], batch.continues[:valued], next_q, config.discount)
     q = evaluate_critics(model.critics, latents[:valued], batch.actions[:valued])
 
@@ -90,7 +102,22 @@ def model_loss(
     total = sum((getattr(config, f"{name}_weight") * terms[name] for name in LOSS_TERMS), start=jnp.zeros(()))
     missed = jnp.sum(value_weights * jnp.mean(jnp.abs(q - y), axis=0), axis=0)
     errors = missed / jnp.maximum(jnp.sum(value_weights, axis=0), 1e-6)
-    return total, ModelLoss(terms, jax.lax.stop_gradient(latents), jax.lax.stop_gradient(errors), jnp.mean(q))
+    relative = relative_errors(latents[1:], goals, batch.inside)
+    found = ModelLoss(terms, latents, errors, jnp.mean(q), relative)
+    return total, jax.lax.stop_gradient(found)
+
+
+def relative_errors(
+    predicted: Float[Array, "time batch feature"],
+    goals: Float[Array, "time batch feature"],
+    inside: Float[Array, "time batch"],
+) -> Float[Array, " time"]:
+    """Mean squared distance at each step, over windows that reach it, relative to the goals' variance there."""
+    counted = inside / jnp.maximum(jnp.sum(inside, axis=1, keepdims=True), 1.0)
+    centre = jnp.einsum("tb,tbf->tf", counted, goals)
+    distance = jnp.einsum("tb,tbf->t", counted, (predicted - goals) ** 2)
+    variance = jnp.einsum("tb,tbf->t", counted, (goals - centre[:, None]) ** 2)
+    return distance / jnp.maximum(variance, 1e-6)
 
 
 def policy_loss(
@@ -105,7 +132,8 @@ def policy_loss(
     """−Σ w min Q(x, π(x)) / Σ w over all steps and windows, w = ρᵗ inside an episode, on latents without gradient."""
     weights = decayed(config.value_decay, len(inside)) * inside
     actions = act(policy, latents, config.policy_std, key=key)
-    value = jnp.min(evaluate_critics(critics, latents, actions), axis=0)
+    values = evaluate_critics(critics, latents, actions)
+    value = jnp.min(two_of(values, key=jax.random.fold_in(key, 1)), axis=0)
     return -jnp.sum(weights * value) / jnp.maximum(jnp.sum(weights), 1e-6)
 
 

@@ -2,6 +2,10 @@
 
 x_t = h(o_t)          encoder            r̂_t = R(x_t, a_t)       reward
 x_{t+1} = d(x_t, a_t) dynamics core      Q₁, Q₂(x_t, a_t)        values,    π(x_t)  policy
+
+Two options go beyond TD-MPC. Heads and losses may read normalised latents; the core moves them as they are, so that a
+linear one stays linear. And a rollout may be refreshed after every k steps: from what the core predicts there, a
+network makes a new context, or all of the latent anew, and the core goes on from that.
 """
 
 from typing import NamedTuple
@@ -10,12 +14,25 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
-from koopax.agents.networks import Dense, Ensemble, LayerNorm, dense_layers, make_ensemble, orthogonal, zero
+from koopax.agents.networks import (
+    NORM_EPSILON,
+    Dense,
+    Ensemble,
+    LayerNorm,
+    dense_layers,
+    elu,
+    make_ensemble,
+    orthogonal,
+    zero,
+)
 from koopax.agents.tdmpc.config import TDMPCConfig
 from koopax.models.latent import LatentDynamics, make_core
 
 NOISE_LIMIT = 0.3
+SIMPLEX = 8
+"""Components of each simplex of a latent, as in TD-MPC2."""
 
 
 class Network(eqx.Module):
@@ -36,7 +53,7 @@ class Network(eqx.Module):
         """The network's output."""
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x)
-            x = jnp.tanh(self.norm(x)) if i == 0 and self.norm is not None else jax.nn.elu(x)
+            x = jnp.tanh(self.norm(x)) if i == 0 and self.norm is not None else elu(x)
         return self.layers[-1](x)
 
 
@@ -44,15 +61,19 @@ Critics = Ensemble[Network]
 
 
 class WorldModel(eqx.Module):
-    """What the model's optimiser changes: encoder, dynamics, reward and both Qs."""
+    """What the model's optimiser changes: encoder, dynamics, reward and all Qs."""
 
     encoder: Network
     core: LatentDynamics
     reward: Network
     critics: Critics
+    refresher: Network | None
+    latent_norm: str = eqx.field(static=True)
+    refresh_every: int | None = eqx.field(static=True)
+    refresh: str = eqx.field(static=True)
 
     def __init__(self, config: TDMPCConfig, state_size: int, action_size: int, *, key: PRNGKeyArray):
-        encoder_key, core_key, reward_key, *critic_keys = jax.random.split(key, 5)
+        encoder_key, core_key, reward_key, *critic_keys = jax.random.split(key, 3 + config.critics)
         options = config.all_core_options
         self.core = make_core(config.dynamics, config.latent_size, action_size, key=core_key, **options)
         self.encoder = Network((state_size, *config.encoder_hidden, self.core.latent_size), key=encoder_key)
@@ -62,17 +83,66 @@ class WorldModel(eqx.Module):
         self.critics = make_ensemble(
             lambda key: Network(sizes, normalised=True, zero_output=True, key=key), critic_keys
         )
+        self.latent_norm = checked_norm(config.latent_norm, self.core.predicted_size)
+        self.refresh_every, self.refresh = config.refresh_every, config.refresh
+        self.refresher = None
+        if config.refresh_every is not None:
+            made = self.core.latent_size - (self.core.predicted_size if config.refresh == "context" else 0)
+            if made == 0:
+                raise KoopaxError("the core has no context to refresh: give it a context_size, or refresh the latent.")
+            sizes = (self.core.predicted_size, *config.encoder_hidden, made)
+            self.refresher = Network(sizes, zero_output=config.refresh == "latent", key=jax.random.fold_in(key, 1))
 
     def unroll(
         self, start: Float[Array, "batch latent"], actions: Float[Array, "time batch action"]
     ) -> Float[Array, "time+1 batch latent"]:
-        """x_0 … x_T of every window; a linear core computes all of them at once."""
-        moved = jax.vmap(self.core.rollout, in_axes=(0, 1), out_axes=1)(start, actions)
-        return jnp.concatenate([start[None], moved])
+        """x_0 … x_T of every window; a linear core computes all of them at once, or all between two refreshments."""
+        every = self.refresh_every or actions.shape[0]
+        parts = [start[None]]
+        for first in range(0, actions.shape[0], every):
+            segment = actions[first : first + every]
+            moved = jax.vmap(self.core.rollout, in_axes=(0, 1), out_axes=1)(parts[-1][-1], segment)
+            parts.append(self.refreshed_end(moved))
+        return jnp.concatenate(parts)
+
+    def refreshed_end(self, moved: Float[Array, "time *batch latent"]) -> Float[Array, "time *batch latent"]:
+        """A segment of a rollout, of which the last latent is refreshed if it has as many steps as go without that."""
+        if self.refresher is None or len(moved) != self.refresh_every:
+            return moved
+        return jnp.concatenate([moved[:-1], self.refreshed(moved[-1:])])
+
+    def refreshed(self, latents: Float[Array, "*batch latent"]) -> Float[Array, "*batch latent"]:
+        """Latents with a new context, or x + F(x) as a whole."""
+        if self.refresher is None:
+            return latents
+        made = self.refresher(self.features(latents))
+        if self.refresh == "latent":
+            return latents + made
+        return jnp.concatenate([latents[..., : self.core.predicted_size], made], axis=-1)
 
     def features(self, latents: Float[Array, "*batch latent"]) -> Float[Array, "*batch feature"]:
-        """What reward, values and policy read of latents: what the core predicts."""
-        return latents[..., : self.core.predicted_size]
+        """What reward, values, policy and losses read of latents: what the core predicts, normalised if it is to be."""
+        return normalise(latents[..., : self.core.predicted_size], self.latent_norm)
+
+
+def normalise(latents: Float[Array, "*batch feature"], kind: str) -> Float[Array, "*batch feature"]:
+    """Latents as they are ("none"), by their own mean and variance ("layer"), or as points of simplices ("simplex").
+
+    The last is SimNorm of TD-MPC2: a softmax over each group of 8 components.
+    """
+    if kind == "layer":
+        return jax.nn.standardize(latents, epsilon=NORM_EPSILON)
+    if kind == "simplex":
+        groups = latents.reshape(*latents.shape[:-1], -1, SIMPLEX)
+        return jax.nn.softmax(groups, axis=-1).reshape(latents.shape)
+    return latents
+
+
+def checked_norm(kind: str, width: int) -> str:
+    """The kind of normalisation; raises if latents of this width can't have it."""
+    if kind == "simplex" and width % SIMPLEX:
+        raise KoopaxError(f"a latent of {width} is no number of simplices of {SIMPLEX}: use a multiple of {SIMPLEX}.")
+    return kind
 
 
 class Targets(NamedTuple):
@@ -105,6 +175,6 @@ def predict_reward(
 
 def evaluate_critics(
     critics: Critics, features: Float[Array, "*batch feature"], actions: Float[Array, "*batch action"]
-) -> Float[Array, "2 *batch"]:
-    """Both values."""
+) -> Float[Array, "critic *batch"]:
+    """The values of all members."""
     return jnp.stack([value[..., 0] for value in critics(features, actions)])

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.agents.networks import Ensemble
 from koopax.agents.tdmpc.networks import Network, WorldModel, act, evaluate_critics, predict_reward
 from koopax.models.latent import CandidateStart, begin, latent_of
 from koopax.planning.protocol import follow_policy
@@ -26,8 +27,16 @@ class AgentModel(eqx.Module):
     def rollout(
         self, start: CandidateStart, actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "points candidate latent"]:
-        """x_0 … x_T of every candidate."""
-        return self.model.core.rollout_candidates(start, actions)
+        """x_0 … x_T of every candidate; from the first refreshment on, each goes on from a latent of its own."""
+        every = self.model.refresh_every
+        if every is None or every > actions.shape[0]:
+            return self.model.core.rollout_candidates(start, actions)
+        first = self.model.core.rollout_candidates(start, actions[:every])
+        moved = self.model.refreshed_end(first[1:])
+        begun = jnp.concatenate([first[:1], moved])
+        if every == actions.shape[0]:
+            return begun
+        return jnp.concatenate([begun, self.model.unroll(moved[-1], actions[every:])[1:]])
 
     def reward(
         self, latents: Float[Array, "points candidate latent"], actions: Float[Array, "time candidate action"]
@@ -36,19 +45,26 @@ class AgentModel(eqx.Module):
         return predict_reward(self.model, self.model.features(latents[:-1]), actions)
 
     def value(self, latents: Float[Array, "candidate latent"]) -> Float[Array, " candidate"]:
-        """minᵢ Qᵢ(x, tanh π(x))."""
+        """min(Q₁, Q₂)(x, tanh π(x))."""
         features = self.model.features(latents)
-        return jnp.min(evaluate_critics(self.model.critics, features, jnp.tanh(self.policy(features))), axis=0)
+        pair = Ensemble(self.model.critics.members[:2])
+        return jnp.min(evaluate_critics(pair, features, jnp.tanh(self.policy(features))), axis=0)
 
     def propose(
         self, start: CandidateStart, *, horizon: int, count: int, key: PRNGKeyArray
     ) -> Float[Array, "time candidate action"]:
         """Actions of the noisy policy along its own rollouts."""
-        core = self.model.core
+        core, every = self.model.core, self.model.refresh_every
         first = begin(core, start.latent)
         latents = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), first)
 
-        def policy(now: Any, step_key: PRNGKeyArray) -> Array:
-            return act(self.policy, self.model.features(jax.vmap(latent_of)(now)), self.policy_std, key=step_key)
+        def policy(now: tuple[Any, Array], step_key: PRNGKeyArray) -> Array:
+            return act(self.policy, self.model.features(jax.vmap(latent_of)(now[0])), self.policy_std, key=step_key)
 
-        return follow_policy(policy, jax.vmap(core.step), latents, horizon=horizon, key=key)
+        def step(now: tuple[Any, Array], actions: Array) -> tuple[Any, Array]:
+            moved, taken = jax.vmap(core.step)(now[0], actions), now[1] + 1
+            if every is not None:
+                moved = jnp.where(taken % every == 0, self.model.refreshed(moved), moved)
+            return moved, taken
+
+        return follow_policy(policy, step, (latents, jnp.zeros((), jnp.int32)), horizon=horizon, key=key)

@@ -1,5 +1,7 @@
 """Episodes: one to learn from, with random actions at first, and several at once to measure the agent."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from koopax._interrupt import StopRequest
@@ -13,17 +15,23 @@ EVALUATION_EPISODES = 1_000_000_000
 
 
 def play(
-    task: Task, learner: Learner, number: int, decisions: int, config: TDMPCConfig, stop: StopRequest
+    task: Task,
+    learner: Learner,
+    number: int,
+    decisions: int,
+    config: TDMPCConfig,
+    stop: StopRequest,
+    errors: Sequence[float] = (),
 ) -> tuple[Episode, int] | None:
     """Episode `number`, which begins after `decisions` decisions, and the environment steps that it took.
 
-    Actions are in [−1, 1]. None if a stop was requested in its middle.
+    Actions are in [−1, 1]; plans may depend on the model's `errors`. None if a stop was requested in its middle.
     """
     observations, actions, rewards, environment_steps = [task.reset(number)], [], [], 0
     random = decisions < config.seed_decisions
     rng, key = np.random.default_rng((config.seed, number)), Keys.of(config.seed).planning
-    plans = fresh_plans(config.searched_length(decisions), task.action_size, 1)
-    mode = mode_at(config, decisions, explore=True)
+    plans = fresh_plans(config.searched_length(decisions, errors), task.action_size, 1)
+    mode = mode_at(config, decisions, errors, explore=True)
     while not stop.requested:
         if random:
             action = rng.uniform(-1, 1, task.action_size).astype(np.float32)
@@ -44,13 +52,15 @@ def play(
     return None
 
 
-def evaluate(config: TDMPCConfig, learner: Learner, decisions: int, count: int) -> list[float]:
+def evaluate(
+    config: TDMPCConfig, learner: Learner, decisions: int, count: int, errors: Sequence[float] = ()
+) -> list[float]:
     """Returns of `count` episodes without exploration, played together."""
     tasks = [Task(config.task, seed=config.seed, action_repeat=config.action_repeat) for _ in range(count)]
     first = EVALUATION_EPISODES + decisions * count
     observations = np.stack([task.reset(first + i) for i, task in enumerate(tasks)])
-    plans = fresh_plans(config.searched_length(decisions), tasks[0].action_size, count)
-    mode, key = mode_at(config, decisions, explore=False), Keys.of(config.seed).planning
+    plans = fresh_plans(config.searched_length(decisions, errors), tasks[0].action_size, count)
+    mode, key = mode_at(config, decisions, errors, explore=False), Keys.of(config.seed).planning
     returns, running, step = np.zeros(count), np.ones(count, bool), 0
     while running.any():
         # Seeds of evaluation decisions are negative: those of training are not.

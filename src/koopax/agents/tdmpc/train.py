@@ -23,6 +23,8 @@ from koopax.data.episodes import Episode
 
 # Many updates at once are saved in between, this often.
 LEARNING_SECONDS = 60.0
+ERROR_RATE = 0.1
+"""Of the moving average of the model's errors, per compiled call of updates."""
 
 
 def train_tdmpc(config: TDMPCConfig, out: Path, *, resume: bool = False, watch: Watch | None = None) -> TrainResult:
@@ -51,6 +53,8 @@ class Counters:
     """How many times `evaluate_every` decisions had passed at the last evaluation."""
     losses: dict[str, float] = dataclasses.field(default_factory=dict)
     """What the last updates found."""
+    model_errors: list[float] = dataclasses.field(default_factory=list)
+    """The model's consistency error at each step of a window, averaged over the last updates."""
     pending: dict[str, Any] | None = None
     """The line of an episode from which nothing has been learned yet."""
 
@@ -117,7 +121,8 @@ def _loop(training: TDMPCTraining, run: AgentRun) -> None:
         if finished:
             return
         number, decisions = training.counters.episodes, run.progress.decisions
-        played = play(training.task, training.learner, number, decisions, config, run.stop)
+        errors = training.counters.model_errors
+        played = play(training.task, training.learner, number, decisions, config, run.stop, errors)
         if played is None:  # what is left of it is not enough to go on from; it is played again
             return
         _remember(training, run, *played)
@@ -132,7 +137,7 @@ def _remember(training: TDMPCTraining, run: AgentRun, episode: Episode, environm
         "return": float(np.sum(episode.rewards, dtype=float)),
         "length": len(episode.rewards),
         "terminated": episode.terminated,
-        "plan_length": config.plan_length(progress.decisions),
+        "plan_length": config.plan_length(progress.decisions, training.counters.model_errors),
         "std_bound": config.std_bound(progress.decisions),
     }
     progress.decisions += len(episode.rewards)
@@ -152,21 +157,31 @@ def _learn(training: TDMPCTraining, run: AgentRun) -> None:
         training.learner, errors, metrics = learn(training.learner, sample.windows, config.compiled(), key=key)
         training.replay.set_priorities(sample.rows, np.asarray(errors))
         progress.updates += count
-        training.counters.losses = {name: float(value) for name, value in metrics.items()}
+        _note(training.counters, metrics)
         check_finite(training.counters.losses, progress.updates)
         run.tick()
         run.save(training, at_least=max(LEARNING_SECONDS, config.checkpoint_seconds))
+
+
+def _note(counters: Counters, metrics: dict[str, Any]) -> None:
+    """Remember what updates found; errors over the horizon decide on plans, so they are averaged over some calls."""
+    errors = np.asarray(metrics["consistency_errors"], float)
+    before = np.array(counters.model_errors) if counters.model_errors else errors
+    counters.model_errors = (before + ERROR_RATE * (errors - before)).tolist()
+    counters.losses = {name: float(value) for name, value in metrics.items() if name != "consistency_errors"}
 
 
 def _report(training: TDMPCTraining, run: AgentRun, finished: bool) -> None:
     """Evaluate where it is time to, and write the line of the last episode."""
     config, counters = training.config, training.counters
     line = {**(counters.pending or {}), **counters.losses}
+    if counters.model_errors:
+        line["consistency_errors"] = [float(f"{error:.4g}") for error in counters.model_errors]
     passed = run.progress.decisions // config.evaluate_every
     if finished or passed > counters.evaluated:
         counters.evaluated = passed
         count = config.final_episodes if finished else config.evaluate_episodes
-        returns = evaluate(config, training.learner, run.progress.decisions, count)
+        returns = evaluate(config, training.learner, run.progress.decisions, count, counters.model_errors)
         line |= {"evaluation_return": float(np.mean(returns)), "evaluation_returns": returns}
     run.write(**line)
     counters.pending = None

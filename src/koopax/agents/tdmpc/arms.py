@@ -1,0 +1,49 @@
+"""The arms of the comparison, and TD-MPC as published: settings by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from koopax.agents.tdmpc.config import TDMPCConfig
+
+# TD-MPC as published, for machines that can afford it.
+PUBLISHED: Mapping[str, Any] = {
+    "latent_size": 50,
+    "reward_hidden": (512, 512),
+    "hidden": (512, 512),
+    "batch_size": 512,
+    "samples": 512,
+    "iterations": 6,
+    "elites": 64,
+    "proposals": 25,
+    "value_steps": 20,
+    "steps": 500_000,
+    "seed_decisions": 5_000,
+    "evaluate_episodes": 10,
+}
+
+# What differs between the arms of the comparison; other cores are like mlp. Plans of both grow by a step in every 6250
+# decisions, so one of 20 steps is never made in less than 119k.
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    "mlp": {"horizon": 5},
+    "koopman": {"horizon": 20, "latent_size": 128, "core_rate": 3.0, "plan_growth": 6_250},
+}
+
+# With `published`, both have TD-MPC's latent and nothing beside it, and mlp is TOLD: two hidden layers of ELU.
+PUBLISHED_CORES: Mapping[str, tuple[tuple[str, Any], ...]] = {
+    "mlp": (("hidden", 512), ("hidden_layers", 2), ("activation", "elu")),
+    "koopman": (("context_size", 0), ("action_history", 1)),
+}
+
+
+def tdmpc_arm(dynamics: str, *, published: bool = False, **changes: Any) -> TDMPCConfig:
+    """The config of an arm, with these changes; with `published` sizes or those for one CPU core.
+
+    Fewer samples have fewer elites: no more than half of them.
+    """
+    settings = {**ARMS.get(dynamics, ARMS["mlp"])}
+    if published:
+        settings |= {**PUBLISHED, "core_options": PUBLISHED_CORES.get(dynamics, ())}
+    settings |= changes
+    if "samples" in changes and "elites" not in changes:
+        settings["elites"] = min(settings.get("elites", TDMPCConfig.elites), max(1, changes["samples"] // 2))
+    return TDMPCConfig(dynamics=dynamics, **settings)

@@ -1,0 +1,160 @@
+"""Ways to make a long plan pay: TD-MPC's Koopman arm with one option changed at a time.
+
+In every arm but "short plans" plans reach 20 steps after 4750 decisions, so that most of a run is planned that far. The
+options that go beyond the horizon (normalised latents, more Q heads, more updates) are tried on the MLP arm as well.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from koopax.agents import tdmpc_arm
+from koopax.experiments.agent_grid import AgentCell, run_agents
+from koopax.experiments.experiment import Experiment
+from koopax.experiments.planning import TINY, curves
+from koopax.experiments.returns import names
+from koopax.experiments.summaries import Summary, markdown
+
+FIXED = {"horizon": 20, "plan_growth": 250, "plan_lambda": 1.0, "value_points": 1, "decay": 0.5}
+"""What the arms of the Koopman core have in common, unless it is what they change."""
+BEYOND = {
+    "SimNorm": {"latent_norm": "simplex", "consistency_weight": 20.0},
+    "5 critics": {"critics": 5},
+    "2 updates a decision": {"updates_per_decision": 2.0},
+}
+KOOPMAN: Mapping[str, Mapping[str, Any]] = {
+    "grown": {},
+    "lambda 0.8": {"plan_lambda": 0.8, "value_points": 4},
+    "rho 0.9": {"decay": 0.9},
+    "smooth noise": {"noise_exponent": 2.0},
+    "short plans": {"plan_growth": 6_250},
+    "trusted length": {"plan_trust": 0.3},
+    "narrow start": {"std_limit": 0.5},
+    "bilinear": {"core_options": (("bilinear", True),)},
+    "context refreshed": {"refresh_every": 5, "refresh": "context"},
+    "latent renewed": {"refresh_every": 5, "refresh": "latent"},
+    **BEYOND,
+}
+ARMS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    **{f"koopman {name}": ("koopman", {**FIXED, **changes}) for name, changes in KOOPMAN.items()},
+    "mlp H=5": ("mlp", {"horizon": 5}),
+    **{f"mlp H=5 {name}": ("mlp", {"horizon": 5, **changes}) for name, changes in BEYOND.items()},
+}
+SHOWN_STEPS = (1, 5, 10, 20)
+"""Steps of a window of which the model's error is told."""
+
+
+@dataclass(frozen=True)
+class OptionsBudget:
+    """The size of the comparison."""
+
+    steps: int
+    """Environment steps of each run."""
+    tasks: tuple[str, ...] = ("cheetah-run", "quadruped-walk")
+    """The tasks, the first one run first."""
+    seeds: int = 2
+    """Runs of each arm in each task."""
+    arms: tuple[str, ...] = tuple(ARMS)
+    """Arms by name, those that matter most first."""
+    published: bool = False
+    """TD-MPC's published networks and planner, or those for one CPU core."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of the agent."""
+
+
+BUDGETS = {
+    "smoke": OptionsBudget(
+        steps=2_000,
+        tasks=("cheetah-run",),
+        seeds=1,
+        arms=("koopman grown", "koopman lambda 0.8", "koopman context refreshed", "mlp H=5 SimNorm"),
+        changes=TINY,
+    ),
+    "cpu": OptionsBudget(
+        steps=30_000, changes={"evaluate_every": 10_000, "final_episodes": 5, "checkpoint_seconds": 60.0}
+    ),
+    "paper": OptionsBudget(steps=100_000, seeds=3, published=True),
+}
+
+
+def cells(budget: OptionsBudget) -> list[AgentCell]:
+    """Every arm before the next task, every task before the next seed."""
+    return [
+        _cell(task, label, seed, budget)
+        for seed in range(budget.seeds)
+        for task in budget.tasks
+        for label in budget.arms
+    ]
+
+
+def _cell(task: str, label: str, seed: int, budget: OptionsBudget) -> AgentCell:
+    dynamics, changes = ARMS[label]
+    # The sizes of a budget stand behind what an arm changes.
+    settings = {**budget.changes, **changes, "steps": budget.steps, "task": task, "seed": seed}
+    config = tdmpc_arm(dynamics, published=budget.published, **settings)
+    return AgentCell(f"{task}-{label.replace(' ', '-')}-seed{seed}", {"task": task, "arm": label, "seed": seed}, config)
+
+
+def summarise(found: list[dict[str, Any]]) -> Summary:
+    """For each task and arm: returns, plans and the model's error over the horizon at the end, means over seeds."""
+    sections, document = [], {}
+    for task in names(found, "task"):
+        rows = []
+        for label in names(found, "arm"):
+            runs = [cell for cell in found if (cell["labels"]["task"], cell["labels"]["arm"]) == (task, label)]
+            if runs:
+                told = _mean([outcome(cell) for cell in runs])
+                document.setdefault(task, {})[label] = {**told, "seeds": len(runs)}
+                rows.append([label, *_texts(told), str(len(runs))])
+        header = ["arm", "last evaluation", "mean training return", "plan", *(f"error at {k}" for k in SHOWN_STEPS)]
+        sections.append(f"{task}:\n\n" + markdown([*header, "minutes", "seeds"], rows))
+    return Summary("TD-MPC: one option at a time", sections, document)
+
+
+def outcome(cell: dict[str, Any]) -> dict[str, Any]:
+    """What a run reached: returns, its last plans, its model's last errors and how long it took."""
+    after = cell["made_of"]["config"]["seed_decisions"]
+    learned = [line["return"] for line in cell["curve"] if line["decisions"] > after]
+    last = cell["curve"][-1] if cell["curve"] else {}
+    errors = last.get("consistency_errors", [])
+    return {
+        "return": cell["return"],
+        "training_return": float(np.mean(learned)) if learned else 0.0,
+        "plan_length": last.get("plan_length"),
+        "errors": {k: errors[k - 1] for k in SHOWN_STEPS if k <= len(errors)},
+        "minutes": cell.get("seconds", 0.0) / 60,
+    }
+
+
+def _mean(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+    """The means of outcomes; a step that one of them has no error of is left out."""
+    told = {
+        name: float(np.mean([one[name] for one in outcomes if one[name] is not None] or [np.nan]))
+        for name in ("return", "training_return", "plan_length", "minutes")
+    }
+    shared = [k for k in SHOWN_STEPS if all(k in one["errors"] for one in outcomes)]
+    return {
+        **told,
+        "returns": [one["return"] for one in outcomes],
+        "errors": {str(k): float(np.mean([one["errors"][k] for one in outcomes])) for k in shared},
+    }
+
+
+def _texts(told: dict[str, Any]) -> list[str]:
+    returns = f"{told['return']:.0f}"
+    if len(told["returns"]) > 1:
+        returns += f" ({', '.join(f'{value:.0f}' for value in told['returns'])})"
+    errors = [f"{told['errors'][str(k)]:.2f}" if str(k) in told["errors"] else "–" for k in SHOWN_STEPS]
+    length = f"{told['plan_length']:.0f}" if np.isfinite(told["plan_length"]) else "–"
+    return [returns, f"{told['training_return']:.0f}", length, *errors, f"{told['minutes']:.1f}"]
+
+
+EXPERIMENT = Experiment(
+    name="planning-options",
+    budgets=BUDGETS,
+    run=lambda budget, place: run_agents(cells(budget), place),
+    summarise=summarise,
+    figure=curves,
+)
