@@ -10,7 +10,7 @@ import pytest
 
 from koopax.agents import TDMPCConfig
 from koopax.agents.tdmpc.agent import learn, make_learner, update
-from koopax.agents.tdmpc.losses import Windows, model_loss, policy_loss
+from koopax.agents.tdmpc.losses import Windows, model_loss, policy_loss, relative_errors, two_of
 from koopax.agents.tdmpc.networks import act
 from koopax.agents.tdmpc.planning_model import AgentModel
 from koopax.models.latent import begin, latent_of
@@ -83,6 +83,23 @@ def network(net, x):
     return x @ np.asarray(net.layers[-1].weight, float) + np.asarray(net.layers[-1].bias, float)
 
 
+def normalised(latent, kind):
+    """What heads read of a latent, in NumPy."""
+    if kind == "layer":
+        return (latent - latent.mean()) / np.sqrt(latent.var() + 1e-5)
+    if kind == "simplex":
+        powers = np.exp(latent.reshape(-1, 8))
+        return (powers / powers.sum(axis=1, keepdims=True)).ravel()
+    return latent
+
+
+def refreshed(model, latent, config):
+    """A latent after `refresh_every` steps, in NumPy."""
+    width = model.core.predicted_size
+    made = network(model.refresher, normalised(latent[:width], config.latent_norm))
+    return latent + made if config.refresh == "latent" else np.concatenate([latent[:width], made])
+
+
 def sequential_losses(learner, batch, config):
     """Window by window and step by step: the three losses of each window, and its mean absolute TD error.
 
@@ -90,23 +107,29 @@ def sequential_losses(learner, batch, config):
     """
     model, policy, targets = learner.model, learner.policy, learner.targets
     width, step = model.core.predicted_size, eqx.filter_jit(model.core.step)
+
+    def read(latent):
+        return normalised(np.asarray(latent, float)[:width], config.latent_norm)
+
     found, errors = [], []
     for b in range(BATCH):
         now = begin(model.core, jnp.asarray(network(model.encoder, np.asarray(batch.observations[0, b])), jnp.float32))
         terms, missed, weight_sum = np.zeros(3), 0.0, 0.0
         for t in range(config.horizon):
-            latent, action = np.asarray(latent_of(now), float)[:width], np.asarray(batch.actions[t, b])
+            latent, action = read(latent_of(now)), np.asarray(batch.actions[t, b])
             now = step(now, batch.actions[t, b])
+            if config.refresh_every is not None and (t + 1) % config.refresh_every == 0:
+                now = jnp.asarray(refreshed(model, np.asarray(now, float), config), jnp.float32)
             if not batch.inside[t, b]:
                 continue
             reached = np.asarray(batch.observations[t + 1, b])
-            gap = (np.asarray(latent_of(now), float) - network(targets.encoder, reached))[:width]
+            gap = read(latent_of(now)) - read(network(targets.encoder, reached))
             joined = np.concatenate([latent, action])
             terms[0] += config.decay**t * np.mean(gap**2) / config.horizon
             terms[1] += config.decay**t * (network(model.reward, joined)[0] - batch.rewards[t, b]) ** 2 / config.horizon
             if t >= config.value_steps:
                 continue
-            seen = network(model.encoder, reached)[:width]
+            seen = read(network(model.encoder, reached))
             following = np.concatenate([seen, np.tanh(network(policy, seen))])
             best = min(network(critic, following)[0] for critic in targets.critics)
             y = batch.rewards[t, b] + config.discount * batch.continues[t, b] * best
@@ -119,12 +142,26 @@ def sequential_losses(learner, batch, config):
     return np.mean(found, axis=0), np.array(errors)
 
 
+OPTIONS = {
+    "context": {"refresh_every": 2, "latent_norm": "simplex"},
+    "latent": {"refresh_every": 4, "refresh": "latent", "latent_norm": "layer"},
+    "bilinear": {"core_options": (("bilinear", True),)},
+}
+
+
 @pytest.mark.parametrize(
-    "dynamics",
-    ["koopman", "mlp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gru", "transformer", "dssm"))],
+    ("dynamics", "options"),
+    [
+        ("koopman", {}),
+        ("mlp", {}),
+        ("koopman", OPTIONS["context"]),
+        *(pytest.param("koopman", OPTIONS[name], marks=pytest.mark.slow) for name in ("latent", "bilinear")),
+        pytest.param("mlp", OPTIONS["latent"], marks=pytest.mark.slow),
+        *(pytest.param(name, {}, marks=pytest.mark.slow) for name in ("gru", "transformer", "dssm")),
+    ],
 )
-def test_model_loss_equals_its_sequential_twin(dynamics):
-    config = config_for(dynamics)
+def test_model_loss_equals_its_sequential_twin(dynamics, options):
+    config = dataclasses.replace(config_for(dynamics), **options)
     learner, batch = scattered(make_learner(config, STATE, ACTION)), random_windows(0)
     total, found = compiled_loss(learner.model, learner.targets, learner.policy, batch, config, key=jax.random.key(0))
     terms, errors = sequential_losses(learner, batch, config)
@@ -133,6 +170,28 @@ def test_model_loss_equals_its_sequential_twin(dynamics):
         np.testing.assert_allclose(found.terms[name], expected, rtol=2e-4, err_msg=name)
     np.testing.assert_allclose(found.errors, errors, rtol=2e-4)
     np.testing.assert_allclose(total, np.dot([2.0, 0.5, 0.1], terms), rtol=2e-4)
+
+
+def test_of_more_than_two_values_two_are_drawn():
+    values = jnp.arange(5.0)[:, None] * jnp.ones((5, 4))
+    drawn = {tuple(np.sort(two_of(values, key=jax.random.key(seed))[:, 0])) for seed in range(40)}
+    assert len(drawn) > 5
+    assert all(len(set(pair)) == 2 for pair in drawn)
+    np.testing.assert_array_equal(two_of(values[:2], key=jax.random.key(0)), values[:2])
+
+
+def test_relative_errors_are_those_of_the_windows_that_reach_a_step():
+    """Predicting the mean of the goals is an error of 1 at every step; what lies after an episode does not count."""
+    batch, rng = random_windows(9), np.random.default_rng(0)
+    goals = rng.normal(size=(TINY.horizon, BATCH, 4))
+    inside = np.array(batch.inside)
+    inside[:, :2] = 1
+    goals[inside == 0] = 1e6
+    means = np.stack([goal[weight > 0].mean(axis=0) for goal, weight in zip(goals, inside, strict=True)])
+    predicted = np.broadcast_to(means[:, None], goals.shape)
+    np.testing.assert_allclose(relative_errors(predicted, jnp.asarray(goals), inside), 1.0, rtol=1e-3)
+    halfway = (predicted + goals) / 2
+    np.testing.assert_allclose(relative_errors(halfway, jnp.asarray(goals), inside), 0.25, rtol=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -223,9 +282,18 @@ def test_many_updates_in_one_call_are_those_one_by_one_and_compile_once(learner)
     assert learn._cache_size() == 1
 
 
-@pytest.mark.parametrize("dynamics", ["koopman", "mlp", pytest.param("transformer", marks=pytest.mark.slow)])
-def test_planning_model_sees_what_the_losses_see(dynamics):
-    config = config_for(dynamics)
+@pytest.mark.parametrize(
+    ("dynamics", "options"),
+    [
+        ("koopman", {}),
+        ("koopman", OPTIONS["context"]),
+        pytest.param("koopman", OPTIONS["latent"], marks=pytest.mark.slow),
+        ("mlp", {}),
+        pytest.param("transformer", {}, marks=pytest.mark.slow),
+    ],
+)
+def test_planning_model_sees_what_the_losses_see(dynamics, options):
+    config = dataclasses.replace(config_for(dynamics), **options)
     learner = scattered(make_learner(config, STATE, ACTION))
     agent = AgentModel(learner.model, learner.policy, 0.0)
     observation = jax.random.normal(jax.random.key(0), (STATE,))

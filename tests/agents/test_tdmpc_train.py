@@ -12,6 +12,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from koopax._errors import KoopaxError
 from koopax.agents import TDMPCConfig
@@ -69,6 +71,18 @@ def test_a_run_compiles_once_and_logs_both_axes(whole):
     assert [line["plan_length"] for line in result.metrics] == [1, 1, 2, 3]
     assert ["evaluation_return" in line for line in result.metrics] == [False, True, False, True]
     assert np.isfinite(result.metrics[-1]["model_loss"])
+    assert ["consistency_errors" in line for line in result.metrics] == [False, True, True, True]
+    assert len(result.metrics[-1]["consistency_errors"]) == TINY.horizon
+
+
+@given(st.integers(0, 30_000), st.lists(st.floats(0, 1), min_size=20, max_size=20), st.floats(0, 1))
+def test_plans_are_no_longer_than_the_model_is_trusted(decisions, errors, trust):
+    free = TDMPCConfig(horizon=20)
+    length = dataclasses.replace(free, plan_trust=trust).plan_length(decisions, errors)
+    assert 1 <= length <= free.plan_length(decisions) == free.plan_length(decisions, errors) <= 20
+    assert length == 1 or max(errors[:length]) <= trust
+    assert length == free.plan_length(decisions) or errors[length if errors[0] <= trust else 0] > trust
+    assert dataclasses.replace(free, plan_trust=trust).searched_length(decisions, errors) in {5, 10, 15, 20}
 
 
 def test_resume_equals_uninterrupted(whole, tmp_path):
@@ -185,11 +199,36 @@ def test_a_repeat_sums_rewards_and_stops_at_the_end():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"dynamics": "kopman"}, {"horizon": 0}, {"decay": 0.0}, {"value_decay": 1.5}, {"action_repeat": 0}]
+    "wrong",
+    [
+        {"dynamics": "kopman"},
+        {"horizon": 0},
+        {"decay": 0.0},
+        {"value_decay": 1.5},
+        {"action_repeat": 0},
+        {"plan_lambda": 0.0},
+        {"latent_norm": "sim"},
+        {"refresh": "all"},
+        {"refresh_every": 0},
+        {"critics": 0},
+        {"dynamics": "dssm", "refresh_every": 5},
+    ],
 )
 def test_bad_settings_are_refused(wrong):
     with pytest.raises(KoopaxError):
         TDMPCConfig(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"latent_norm": "simplex", "latent_size": 10}, "multiple of 8"),
+        ({"dynamics": "mlp", "refresh_every": 5}, "no context to refresh"),
+    ],
+)
+def test_what_a_core_cannot_have_is_refused(changes, message):
+    with pytest.raises(KoopaxError, match=message):
+        jax.eval_shape(lambda: make_learner(TDMPCConfig(**changes), 5, 2))
 
 
 def test_published_means_published():

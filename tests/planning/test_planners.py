@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from true_systems import (
     A,
     B,
@@ -249,6 +251,32 @@ def test_return_counts_rewards_up_to_the_horizon_and_the_value_there():
                 state = A @ state + B @ action
             expected -= 0.9**horizon * state @ riccati_solution() @ state
             np.testing.assert_allclose(found[candidate], expected, rtol=1e-5)
+
+
+@eqx.filter_jit
+def mixed_returns(model, start, actions, horizon, mixing, value_points):
+    options = {"horizon": horizon, "mixing": mixing, "value_points": value_points}
+    return discounted_return(model, start, actions, discount=0.9, **options)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    mixing=st.floats(0.05, 1.0),
+    horizon=st.integers(1, 6),
+    points=st.sampled_from([1, 3, 6]),
+    seed=st.integers(0, 1000),
+)
+def test_mixed_return_is_the_mean_of_the_returns_of_its_lengths(mixing, horizon, points, seed):
+    """With a value at every step it is G_λ; with fewer, those in between count for the next that has one."""
+    model, start = DoubleIntegrator(), jnp.array([1.0, -1.0])
+    actions = jnp.asarray(np.random.default_rng(seed).normal(size=(6, 2, 1)), jnp.float32)
+    found = mixed_returns(model, start, actions, jnp.asarray(horizon), jnp.asarray(mixing), points)
+    expected, valued = 0.0, [min(-(-6 * i // points), horizon) for i in range(1, points + 1)]
+    for h in range(1, horizon + 1):
+        weight = mixing ** (h - 1) * (1 - mixing if h < horizon else 1)
+        length = next(point for point in valued if point >= h)
+        expected = expected + weight * np.asarray(returns(model, start, actions, jnp.asarray(length)))
+    np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
 def test_what_lies_beyond_the_horizon_may_be_anything():

@@ -135,7 +135,7 @@ def discounted_return(
     *,
     discount: float,
     horizon: int | Array | None = None,
-    mixing: float = 1.0,
+    mixing: float | Array = 1.0,
     value_points: int = 1,
 ) -> Float[Array, " candidate"]:
     """G of every candidate, as it comes: it may be not finite.
