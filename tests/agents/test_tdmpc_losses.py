@@ -189,9 +189,9 @@ def test_relative_errors_are_those_of_the_windows_that_reach_a_step():
     goals[inside == 0] = 1e6
     means = np.stack([goal[weight > 0].mean(axis=0) for goal, weight in zip(goals, inside, strict=True)])
     predicted = np.broadcast_to(means[:, None], goals.shape)
-    np.testing.assert_allclose(relative_errors(predicted, jnp.asarray(goals), inside), 1.0, rtol=1e-3)
+    np.testing.assert_allclose(relative_errors(*map(jnp.asarray, (predicted, goals, inside))), 1.0, rtol=1e-3)
     halfway = (predicted + goals) / 2
-    np.testing.assert_allclose(relative_errors(halfway, jnp.asarray(goals), inside), 0.25, rtol=1e-3)
+    np.testing.assert_allclose(relative_errors(*map(jnp.asarray, (halfway, goals, inside))), 0.25, rtol=1e-3)
 
 
 @pytest.fixture(scope="module")

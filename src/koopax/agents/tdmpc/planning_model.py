@@ -62,7 +62,8 @@ class AgentModel(eqx.Module):
             return act(self.policy, self.model.features(jax.vmap(latent_of)(now[0])), self.policy_std, key=step_key)
 
         def step(now: tuple[Any, Array], actions: Array) -> tuple[Any, Array]:
-            moved, taken = jax.vmap(core.step)(now[0], actions), now[1] + 1
+            moved: Any = jax.vmap(core.step)(now[0], actions)
+            taken = now[1] + 1
             if every is not None:
                 moved = jnp.where(taken % every == 0, self.model.refreshed(moved), moved)
             return moved, taken
