@@ -32,6 +32,42 @@ def test_no_parameter_value_makes_a_mode_grow(name, raw, seed):
     assert 0 < float(moved.time_step()) <= 1
 
 
+@given(raw=st.floats(-1e30, 1e30), growth=st.floats(1e-3, 0.5))
+def test_no_parameter_value_makes_a_mode_grow_beyond_its_bound(raw, growth):
+    spectrum = make_spectrum("multiscale", 4, key=KEY, growth=growth)
+    moved = eqx.tree_at(lambda own: own.raw_decay, spectrum, jnp.full(4, raw, jnp.float32))
+    discrete = discretise(moved)
+    assert bool(jnp.all(jnp.isfinite(jnp.stack([*discrete.transition, *discrete.gain, *moved.rates()]))))
+    assert float(jnp.max(jnp.hypot(*discrete.transition))) <= np.exp(growth) * (1 + 1e-5)
+    assert float(jnp.max(jnp.hypot(*discretise(spectrum).transition))) < 1  # all modes begin by decaying
+    assert spectrum.growth == growth
+
+
+@given(seed=st.integers(0, 1000), growth=st.floats(1e-3, 0.5))
+def test_room_to_grow_moves_no_mode(seed, growth):
+    """The same eigenvalues and nearly the same input scale, of modes that fade within its memory."""
+    stable = make_spectrum("multiscale", 8, key=jax.random.key(seed))
+    bounded = stable.with_growth(growth)
+    for before, after in zip(discretise(stable).transition, discretise(bounded).transition, strict=True):
+        np.testing.assert_allclose(after, before, atol=2e-5)
+    fading = -np.asarray(stable.rates()[0]) > 0.05
+    np.testing.assert_allclose(bounded.input_scale()[fading], stable.input_scale()[fading], rtol=1e-3)
+
+
+@given(magnitude=st.floats(0.2, 1.1), angle=st.floats(0.01, 3.1))
+def test_unstable_eigenvalues_are_put_where_they_belong(magnitude, angle):
+    wanted = np.array([magnitude * np.exp(1j * angle)])
+    placed = make_spectrum("multiscale", 3, key=KEY, growth=0.12).with_eigenvalues(wanted)
+    real, imag = discretise(placed).transition
+    np.testing.assert_allclose(complex(real[0], imag[0]), wanted[0], rtol=2e-4)
+
+
+@pytest.mark.parametrize("growth", [-0.1, 0.6, float("nan")])
+def test_bad_growth(growth):
+    with pytest.raises(KoopaxError, match="growth is"):
+        make_spectrum("multiscale", 4, key=KEY, growth=growth)
+
+
 def exact_mean(z):
     """(eᶻ − 1)/z and its derivative from the power series in extended precision, or the quotient where it is safe."""
     z = np.clongdouble(z)

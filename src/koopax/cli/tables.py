@@ -53,10 +53,12 @@ def error_table(errors: Sequence[PredictionError], *, rows: int = 8) -> Table:
 def spectrum_table(analysis: SpectrumAnalysis, *, rows: int = 20) -> Table:
     """The first modes of `SpectrumAnalysis.table` and the stability margin."""
     columns = analysis.table()
+    if not analysis.unstable.any():
+        columns = {name: column for name, column in columns.items() if name not in ("unstable", "doubling_time")}
     shown = min(rows, analysis.discrete.size)
     table = Table(
         title=f"{shown} of {analysis.discrete.size} modes; stability margin {analysis.stability_margin:.3g}; "
-        f"{int(analysis.aliased.sum())} aliased",
+        f"{int(analysis.aliased.sum())} aliased" + _instability(analysis),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         collapse_padding=True,
@@ -72,6 +74,11 @@ def spectrum_table(analysis: SpectrumAnalysis, *, rows: int = 20) -> Table:
         ]
         table.add_row(str(row + 1), *cells)
     return table
+
+
+def _instability(analysis: SpectrumAnalysis) -> str:
+    count = int(analysis.unstable.sum())
+    return f"; unstable: {count} mode{'s grow' if count > 1 else ' grows'}" if count else ""
 
 
 def aggregate_table(document: dict[str, Any]) -> Table:

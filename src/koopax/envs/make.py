@@ -11,6 +11,7 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax._imports import import_here
+from koopax.envs.plants import register
 
 INSTALL = "pip install 'koopax[mujoco]'"
 
@@ -22,7 +23,8 @@ def make(
 
     The name is any Gymnasium id (`HalfCheetah-v5`), a dm_control id (`dm_control/cheetah-run-v0`), the short name of
     a dm_control task (`cheetah-run`), or `module:Id` for an id that a module on the path or in the working directory
-    registers. A name that was not typed by the user but read from data is not `trusted`: it may not import a module.
+    registers, or one of the small plants of `koopax.envs.plants` (`koopax/CartPole-v0`). A name that was not typed by
+    the user but read from data is not `trusted`: it may not import a module.
     With a seed, the first `reset()` uses it. With `unit_actions`, actions are in [−1, 1]ᴬ, which is what agents see,
     and `env.action(a)` gives those in the environment's own bounds.
     Options go to `gymnasium.make`; `render_mode="rgb_array"` is what pixels and videos need.
@@ -86,6 +88,8 @@ def _gymnasium(name: str) -> Any:
 def _resolve(name: str, gymnasium: Any) -> str:
     """The registered id behind a name."""
     registry = gymnasium.registry
+    if name.startswith("koopax/"):
+        register()
     if name in registry:
         return name
     if ":" in name:

@@ -267,10 +267,14 @@ class DynamicsModel(eqx.Module):
 
     def with_reencoding(self, every: int | None) -> "DynamicsModel":
         """The same model, returning to its encoder after so many steps; None for never."""
+        return self.with_config(replace(self.config, reencode_every=every))
+
+    def with_config(self, config: ModelConfig) -> "DynamicsModel":
+        """The same arrays under another configuration, which has to describe them as well."""
         other = object.__new__(type(self))  # the same arrays: nothing is initialised again
         for part in fields(self):
             object.__setattr__(other, part.name, getattr(self, part.name))
-        object.__setattr__(other, "config", replace(self.config, reencode_every=every))
+        object.__setattr__(other, "config", config)
         return other
 
     def reencode(self, latent: Float[Array, " latent"]) -> Float[Array, " latent"]:

@@ -66,6 +66,7 @@ class KoopmanCore(LatentDynamics):
         *,
         spectrum: str = "multiscale",
         spectrum_options: dict | None = None,
+        growth: float | None = None,
         action_embedding: int = 64,
         action_hidden: tuple[int, ...] = (128,),
         action_history: int = 1,
@@ -84,6 +85,8 @@ class KoopmanCore(LatentDynamics):
             action_size: components of an action.
             spectrum: by name, see `koopax.models.spectrum`.
             spectrum_options: keyword arguments of that spectrum.
+            growth: the rate per step up to which modes may grow, for unstable systems; None is 0, until training finds
+                that the data asks for more (see `koopax.training.growth`).
             action_embedding: complex numbers that an action is encoded into (l).
             action_hidden: widths of the action encoder's hidden layers.
             action_history: how many of the latest actions the action encoder sees (h).
@@ -110,6 +113,11 @@ class KoopmanCore(LatentDynamics):
             raise KoopaxError(
                 "adaptive eigenvalues depend on a context, and there is none: use a context_size above 0."
             )
+        if growth and (bilinear or adaptive):
+            raise KoopaxError(
+                f"growth is {growth}, but eigenvalues that are bilinear or adaptive are only bounded where they decay: "
+                "leave one of them out."
+            )
         modes = latent_size // 2
         seen = action_history * action_size + context_size
         encoder_key, real_key, imag_key, spectrum_key = jax.random.split(key, 4)
@@ -118,7 +126,8 @@ class KoopmanCore(LatentDynamics):
         std = (2 * action_embedding) ** -0.5 if input_std is None else input_std
         self.input_real = std * jax.random.normal(real_key, (modes, action_embedding))
         self.input_imag = std * jax.random.normal(imag_key, (modes, action_embedding))
-        self.spectrum = make_spectrum(spectrum, modes, key=spectrum_key, **(spectrum_options or {}))
+        options = dict(spectrum_options or {}) | ({"growth": growth} if growth else {})
+        self.spectrum = make_spectrum(spectrum, modes, key=spectrum_key, **options)
         told = bilinear * 2 * action_embedding + adaptive * context_size
         # Begun at zero: eigenvalues are the spectrum's own until something is learned of them.
         flat = jax.tree.map(jnp.zeros_like, Linear(told, 2 * modes, use_bias=False, key=key)) if told else None

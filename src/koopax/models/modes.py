@@ -23,7 +23,7 @@ class SpectrumAnalysis:
     time_step: float
     """Δt."""
     half_life: np.ndarray
-    """Steps until a mode has lost half its amplitude, ln 2 / (−μ Δt); infinite for μ = 0."""
+    """Steps until a mode has lost half its amplitude, ln 2 / (−μ Δt); infinite for μ ≥ 0."""
     period: np.ndarray
     """Steps for one turn of the discrete mode, 2π / |arg λ̄|; infinite for a mode that does not turn."""
     aliased: np.ndarray
@@ -38,12 +38,27 @@ class SpectrumAnalysis:
 
     @property
     def stability_margin(self) -> float:
-        """1 − max |λ̄|: positive for a strictly stable model, 0 for one with a rotation."""
+        """1 − max |λ̄|: positive for a stable model, 0 for one with a rotation, negative for an unstable one."""
         return float(1.0 - np.abs(self.discrete).max())
 
+    @property
+    def unstable(self) -> np.ndarray:
+        """Modes with μ > 0: they grow."""
+        return np.real(self.continuous) > 0
+
+    @property
+    def doubling_time(self) -> np.ndarray:
+        """Steps until a mode that grows has doubled, ln 2 / (μ Δt); infinite for others."""
+        rate = np.real(self.continuous) * self.time_step
+        return np.where(rate > 0, np.log(2.0) / np.where(rate > 0, rate, 1.0), np.inf)
+
     def table(self) -> dict[str, np.ndarray]:
-        """Columns by name; the most important modes first where importance is known, else the slowest."""
+        """Columns by name; the most important modes first where importance is known, else the slowest.
+
+        Modes that grow come before all others.
+        """
         order = np.argsort(-(self.half_life if self.importance is None else self.importance), kind="stable")
+        order = np.concatenate([order[self.unstable[order]], order[~self.unstable[order]]])
         columns = {
             "decay_per_step": -np.real(self.continuous) * self.time_step,
             "phase_per_step": np.angle(self.discrete),
@@ -51,6 +66,8 @@ class SpectrumAnalysis:
             "period": self.period,
             "magnitude": np.abs(self.discrete),
             "aliased": self.aliased,
+            "unstable": self.unstable,
+            "doubling_time": self.doubling_time,
         }
         if self.importance is not None:
             columns = {"importance": self.importance, **columns}
@@ -59,7 +76,8 @@ class SpectrumAnalysis:
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, modes in the order of `table`; infinite ones become None."""
         columns = {name: _plain(column) for name, column in self.table().items()}
-        return {"time_step": self.time_step, "stability_margin": self.stability_margin, "modes": columns}
+        known = {"time_step": self.time_step, "stability_margin": self.stability_margin}
+        return {**known, "unstable": int(self.unstable.sum()), "modes": columns}
 
 
 def _plain(column: np.ndarray) -> list[Any]:
@@ -80,7 +98,7 @@ def core_spectrum(core: LatentDynamics) -> SpectrumAnalysis:
     discrete = real + 1j * imag
     turn = np.abs(np.angle(discrete))
     with np.errstate(divide="ignore"):
-        half_life = np.log(2.0) / np.abs(decay * step)
+        half_life = np.where(decay > 0, np.inf, np.log(2.0) / np.abs(decay * step))
         period = 2 * np.pi / turn
     aliased = np.abs(frequency) * step > np.pi
     if aliased.any():

@@ -5,6 +5,10 @@ maps are smooth and bounded, so no gradient dies at a boundary and no parameter 
 gradient of a loss k steps ahead is scaled by exp(k Δt μ_j) in mode j; the spectrum therefore decides what a model
 can remember and what it can learn from.
 
+An unstable plant, such as a pendulum about its upright point, has modes that grow. `multiscale` takes `growth` for a
+bound μ_max > 0 on μ: then a gradient is scaled by at most exp(k μ_max), and training holds k μ_max within bounds (see
+`koopax.training.growth`).
+
 | name                      | μ                                   | ω                                 | Δt        |
 |---------------------------|-------------------------------------|-----------------------------------|-----------|
 | `paper`                   | −0.2, fixed                         | jπ, learnable                     | learnable |
@@ -13,6 +17,7 @@ can remember and what it can learn from.
 | `paper-learnable-random`  | learnable in (−0.3, −0.1)           | uniform in [0, 1), learnable      | learnable |
 | `unitary`                 | 0, fixed: blocks of rotations       | learnable in (0, π), evenly spread| 1         |
 | `multiscale`              | learnable, half-lives on every scale| learnable in (0, π), evenly spread| 1         |
+| `multiscale` with `growth`| the same, in (−2, growth)           | the same                          | 1         |
 
 The paper's spectra take `decay` for another fixed μ = −decay, and `frequency_scale` for α in ω_j = αjπ.
 """
@@ -30,6 +35,13 @@ import numpy as np
 
 from koopax._errors import KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.models.bounded import (
+    inverse_log_bounded,
+    inverse_sigmoid,
+    inverse_signed_log_bounded,
+    log_bounded,
+    signed_log_bounded,
+)
 from koopax.models.recurrence import Pair, multiply
 
 # Bounds of smooth maps, wide enough that training does not feel them.
@@ -42,14 +54,21 @@ MULTISCALE_DECAY_START = (1e-3, 0.5)
 NEAREST_TO_REAL = 1e-6
 # A rotation never forgets, so the inputs of `unitary` are scaled to add up to unit variance over this many steps.
 UNITARY_MEMORY = 100
+# A mode that grows faster than this, e-fold in two steps, is no model of anything that is sampled fast enough.
+MOST_GROWTH = 0.5
 
 
 class Spectrum(eqx.Module):
-    """Eigenvalues with Re λ ≤ 0 and the scale at which inputs enter each mode."""
+    """Eigenvalues with Re λ ≤ `growth` and the scale at which inputs enter each mode."""
+
+    @property
+    def growth(self) -> float:
+        """μ_max: the bound on μ, per step; 0 for a spectrum that is stable by construction."""
+        return 0.0
 
     @abc.abstractmethod
     def rates(self) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
-        """μ ≤ 0 and ω, per unit of continuous time."""
+        """μ ≤ μ_max and ω, per unit of continuous time."""
 
     @abc.abstractmethod
     def time_step(self) -> Float[Array, ""]:
@@ -152,7 +171,7 @@ class PaperSpectrum(Spectrum):
         free = modes // 2 if mirrored else modes
         step_key, frequency_key = jax.random.split(key)
         low, high = math.log(1e-3), math.log(1e-1)
-        self.raw_time_step = _inverse_log_bounded(
+        self.raw_time_step = inverse_log_bounded(
             jnp.exp(jax.random.uniform(step_key, (), minval=low, maxval=high)), *TIME_STEP_RANGE
         )
         increasing = jnp.pi * jnp.arange(free, dtype=float)
@@ -176,7 +195,7 @@ class PaperSpectrum(Spectrum):
 
     def time_step(self) -> Float[Array, ""]:
         """The learnable Δt, initialised log-uniformly in [1e-3, 1e-1]."""
-        return _log_bounded(self.raw_time_step, *TIME_STEP_RANGE)
+        return log_bounded(self.raw_time_step, *TIME_STEP_RANGE)
 
     def input_scale(self) -> Float[Array, " modes"]:
         """One: the zero-order hold alone scales the inputs."""
@@ -209,49 +228,92 @@ class MultiscaleSpectrum(Spectrum):
     """Decays spread over every time scale, phases over every frequency that one step can show.
 
     Inputs are scaled by sqrt(1 − |λ̄|²), so that each mode has unit stationary variance under inputs of unit variance:
-    slow modes are not drowned and fast ones not silent, whatever their decay becomes.
+    slow modes are not drowned and fast ones not silent, whatever their decay becomes. Where modes may grow, it is unit
+    variance after `UNITARY_MEMORY` steps, and a growing mode has the scale of a rotation.
     """
 
     raw_decay: Float[Array, " modes"]
     raw_phase: Float[Array, " modes"]
+    bound: float = eqx.field(static=True)
 
-    def __init__(self, modes: int, *, highest_phase: float = math.pi, key: PRNGKeyArray):
-        """At the start the phases are spread over (0, `highest_phase`), which is at most π."""
+    def __init__(self, modes: int, *, highest_phase: float = math.pi, growth: float = 0.0, key: PRNGKeyArray):
+        """At the start all modes decay, and phases are spread over (0, `highest_phase`), which is at most π.
+
+        With `growth` above 0 a mode may grow in training, by at most that rate per step: |λ̄| < exp(growth).
+        """
         if not 0 < highest_phase <= math.pi:
             raise KoopaxError(f"highest_phase is {highest_phase}: use a phase per step above 0 and up to π.")
+        if not 0 <= growth <= MOST_GROWTH:
+            raise KoopaxError(
+                f"growth is {growth}: use 0 for a stable model, or a rate per step up to {MOST_GROWTH}, such as 0.1."
+            )
         low, high = (math.log(bound) for bound in MULTISCALE_DECAY_START)
         # Stratified, then shuffled: evenly covered scales that are not tied to the phases.
         strata = (jnp.arange(modes) + 0.5) / modes
         decay = jnp.exp(low + (high - low) * jax.random.permutation(key, strata))
-        self.raw_decay = _inverse_log_bounded(decay, *MULTISCALE_DECAY_RANGE)
+        self.bound = float(growth)
+        self.raw_decay = self._raw_decay(decay)
         self.raw_phase = _spread_phases(modes, highest_phase)
 
+    @property
+    def growth(self) -> float:
+        """As it was given."""
+        return self.bound
+
     def rates(self) -> tuple[Float[Array, " modes"], Float[Array, " modes"]]:
-        """−μ in (1e-5, 2) and a phase in (0, π), both per step."""
-        return -_log_bounded(self.raw_decay, *MULTISCALE_DECAY_RANGE), jnp.pi * jax.nn.sigmoid(self.raw_phase)
+        """−μ in (1e-5, 2), or μ in (−2, growth) where that is positive, and a phase in (0, π), all per step."""
+        low, high = MULTISCALE_DECAY_RANGE
+        growing = self.bound > 0
+        μ = (
+            signed_log_bounded(self.raw_decay, -high, self.bound)
+            if growing
+            else -log_bounded(self.raw_decay, low, high)
+        )
+        return μ, jnp.pi * jax.nn.sigmoid(self.raw_phase)
+
+    def with_growth(self, growth: float) -> "MultiscaleSpectrum":
+        """The spectrum with the same modes, which may grow by up to that rate."""
+        modes = self.raw_decay.shape[0]
+        bounded = MultiscaleSpectrum(modes, growth=growth, key=jax.random.key(0))
+        raw = (bounded._raw_decay(-self.rates()[0]), self.raw_phase)
+        return eqx.tree_at(lambda own: (own.raw_decay, own.raw_phase), bounded, raw)
 
     def with_eigenvalues(self, discrete: np.ndarray) -> "MultiscaleSpectrum":
         """The spectrum with its first modes at these λ̄ (complex, Im ≥ 0), or at the nearest that it can express."""
         low, high = MULTISCALE_DECAY_RANGE
-        decay = np.clip(-np.log(np.maximum(np.abs(discrete), 1e-30)), low * (1 + 1e-3), high * (1 - 1e-3))
+        slowest = -self.bound * (1 - 1e-3) if self.bound > 0 else low * (1 + 1e-3)
+        decay = np.clip(-np.log(np.maximum(np.abs(discrete), 1e-30)), slowest, high * (1 - 1e-3))
         fraction = np.clip(np.angle(discrete) / np.pi, NEAREST_TO_REAL, 1 - NEAREST_TO_REAL)
         return eqx.tree_at(
             lambda own: (own.raw_decay, own.raw_phase),
             self,
             (
-                self.raw_decay.at[: len(discrete)].set(_inverse_log_bounded(jnp.asarray(decay), low, high)),
+                self.raw_decay.at[: len(discrete)].set(self._raw_decay(jnp.asarray(decay))),
                 self.raw_phase.at[: len(discrete)].set(np.log(fraction) - np.log1p(-fraction)),
             ),
         )
+
+    def _raw_decay(self, decay: Float[Array, " modes"]) -> Float[Array, " modes"]:
+        """The parameters of −μ."""
+        low, high = MULTISCALE_DECAY_RANGE
+        if self.bound > 0:
+            return inverse_signed_log_bounded(-decay, -high, self.bound)
+        return inverse_log_bounded(decay, low, high)
 
     def time_step(self) -> Float[Array, ""]:
         """One: rates are per step."""
         return jnp.ones((), self.raw_phase.dtype)
 
     def input_scale(self) -> Float[Array, " modes"]:
-        """sqrt(1 − |λ̄|²) over the gain of the zero-order hold."""
-        decay, _ = self.rates()
-        return jnp.sqrt(-jnp.expm1(2 * decay)) * _inverse_gain(self)
+        """sqrt(1 − |λ̄|²) over the gain of the zero-order hold; of a memory of some steps where modes may grow."""
+        μ, _ = self.rates()
+        if self.bound == 0:
+            return jnp.sqrt(-jnp.expm1(2 * μ)) * _inverse_gain(self)
+        # Σ_{k<T} |λ̄|²ᵏ = T m(2μT) / m(2μ), where m(z) = (eᶻ − 1) / z is the mean of an exponential.
+        fading = jnp.minimum(2 * μ, 0.0)
+        once = held_exponential_mean((fading, jnp.zeros_like(μ)))[0]
+        many = held_exponential_mean((UNITARY_MEMORY * fading, jnp.zeros_like(μ)))[0]
+        return jnp.sqrt(once / (UNITARY_MEMORY * many)) * _inverse_gain(self)
 
 
 def _inverse_gain(spectrum: Spectrum) -> Float[Array, " modes"]:
@@ -259,20 +321,10 @@ def _inverse_gain(spectrum: Spectrum) -> Float[Array, " modes"]:
     return 1.0 / jnp.hypot(*held_exponential_mean((decay, frequency)))
 
 
-def _log_bounded(raw: Array, low: float, high: float) -> Array:
-    """A smooth map of the whole real line onto (low, high), even on a log scale."""
-    return jnp.exp(math.log(low) + math.log(high / low) * jax.nn.sigmoid(raw))
-
-
-def _inverse_log_bounded(value: Array, low: float, high: float) -> Array:
-    fraction = jnp.log(value / low) / math.log(high / low)
-    return jnp.log(fraction) - jnp.log1p(-fraction)
-
-
 def _spread_phases(modes: int, highest: float = math.pi) -> Array:
     """Raw phases whose sigmoids are the midpoints of `modes` equal parts of (0, highest / π)."""
     fraction = (np.arange(modes) + 0.5) / modes * (highest / math.pi)
-    return jnp.asarray(np.log(fraction) - np.log1p(-fraction), dtype=float)
+    return inverse_sigmoid(jnp.asarray(fraction, dtype=float))
 
 
 SPECTRA: dict[str, Callable[..., Spectrum]] = {

@@ -12,7 +12,8 @@ from koopax.models.dynamics import DynamicsModel
 from koopax.planning.cem import CEM, CEMConfig
 from koopax.planning.gradient import GradientConfig, GradientPlanner
 from koopax.planning.icem import ICEM, ICEMConfig
-from koopax.planning.lqr import LQR, linearise
+from koopax.planning.linearity import is_linear, sees_all
+from koopax.planning.lqr import LQR, linearise, linearise_states
 from koopax.planning.mppi import MPPI, MPPIConfig
 from koopax.planning.protocol import Box
 
@@ -76,8 +77,11 @@ def make_lqr(model: DynamicsModel, box: Box, cost: QuadraticCost, *, horizon: in
             f"LQR's costs are {cost.state_cost or 1} for states and {cost.action_cost} for actions: "
             "use 0 or more for states and positive numbers for actions."
         )
-    system = linearise(model, goal, box.from_unit(jnp.zeros(actions)))
-    return LQR.for_cost(system, goal, jnp.diag(state_cost), jnp.diag(action_cost), horizon=steps, box=box)
+    middle = box.from_unit(jnp.zeros(actions))
+    in_states = not is_linear(model) and sees_all(model)
+    system = linearise_states(model, goal, middle) if in_states else linearise(model, goal, middle)
+    costs = jnp.diag(state_cost), jnp.diag(action_cost)
+    return LQR.for_cost(system, goal, *costs, horizon=steps, box=box, in_states=in_states)
 
 
 def _numbers(name: str, values: tuple[float, ...], size: int) -> Array:

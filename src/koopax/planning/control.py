@@ -77,7 +77,7 @@ def control_environment(
     for name, value in (("episodes", episodes), ("environments", environments)):
         if value is not None and value < 1:
             raise KoopaxError(f"{name} is {value}: use 1 or more.")
-    seen = LearnedModel(model) if isinstance(model, DynamicsModel) else model
+    seen = planner.seen(model) if isinstance(model, DynamicsModel) else model
     count = min(episodes, environments or MOST_ENVIRONMENTS)
     envs = LockStep(env, count, seed=seed)
     try:
@@ -127,6 +127,7 @@ def control_trained(
     if planner == "lqr":
         horizon = LQR_HORIZON if settings.get("horizon") is None else settings["horizon"]
         chosen, searched = make_lqr(model, box, cost, horizon=horizon), asdict(cost) | {"horizon": horizon}
+        seen = chosen.seen(model)
     else:
         chosen = make_search(planner, box, **settings)
         searched = asdict(chosen.config)

@@ -75,6 +75,12 @@ class StartInStates(eqx.Module):
     start: CandidateStart
 
 
+def no_reward(states: Array, actions: Array, next_states: Array) -> Array:
+    """Zero, for planners that know what they want of the states themselves."""
+    del actions, next_states
+    return jnp.zeros_like(states[..., 0])
+
+
 class RewardedModel(eqx.Module):
     """A DynamicsModel under a user's reward: planners see decoded states in the place of latents."""
 
@@ -113,6 +119,11 @@ class RewardedModel(eqx.Module):
     def value(self, latents: Float[Array, "candidate state"]) -> Float[Array, " candidate"]:
         """Zero: nothing is known of what comes after a plan."""
         return jnp.zeros(latents.shape[0], latents.dtype)
+
+
+def in_states(model: DynamicsModel, reencode_every: Reencoding = None) -> RewardedModel:
+    """The model without a reward, for planners with a cost of their own."""
+    return RewardedModel(model, no_reward, reencode_every)
 
 
 def _latents(model: DynamicsModel, start: CandidateStart, actions: Array, reencode_every: Reencoding) -> Array:

@@ -16,17 +16,25 @@ For the diagonal Koopman core the modes' transition is exact everywhere, and so 
 remembered ones, if its action encoder is linear (`action_hidden=()`); with a linear decoder (`decoder_hidden=()`) the
 control is then the exact optimum of the model from any latent. A hidden layer in either makes that part a
 linearisation, good near the goal. Bounds are not part of LQR: actions are clipped.
+
+A controller returns to the encoder at every decision, but the gain knows nothing of it: over a long horizon it relies
+on how latents that were encoded once move on by themselves, far beyond any window of the training. Where a model is
+nonlinear and its encoder sees all there is to know, `linearise_states` therefore linearises its most accurate part,
+one step from state to state, s_{t+1} = d(core(g(s_t), a_t)): then x is s, C is the identity, and unstable eigenvalues
+are those of the plant, whatever the spectrum can express.
 """
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.latent import SequenceDynamics
+from koopax.models.latent import SequenceDynamics, latent_of
+from koopax.planning.learned import LearnedModel, in_states
 from koopax.planning.planner import Decision, Diagnostics, Planner
 from koopax.planning.protocol import Box, PlanningModel, PlanStart
 
@@ -113,12 +121,32 @@ def linearise(
     return Affine(A, B, step(latent, action) - A @ latent - B @ action, C, model.decode(latent) - C @ latent)
 
 
+def linearise_states(
+    model: DynamicsModel, goal: Float[Array, " state"], action: Float[Array, " action"] | None = None
+) -> Affine:
+    """One step of the model from state to state around a raw goal and action (0 by default): x is the state itself."""
+    action = jnp.zeros(model.config.action_size) if action is None else action
+
+    def step(state: Array, a: Array) -> Array:
+        return model.decode(latent_of(model.core.step(model.encode(state), model.normaliser.normalise_action(a))))
+
+    A, B = jax.jacobian(step, argnums=(0, 1))(goal, action)
+    size = goal.shape[0]
+    return Affine(A, B, step(goal, action) - A @ goal - B @ action, jnp.eye(size), jnp.zeros(size))
+
+
 class LQR(Planner):
     """a = −K [x; 1], clipped to the bounds; the gain is computed once, so a decision costs one encoding."""
 
     box: Box
     gain: Float[Array, "action extended"]
     cost_to_go: Float[Array, "extended extended"]
+    in_states: bool = eqx.field(static=True, default=False)
+    """Whether x is the state, not the latent."""
+
+    def seen(self, model: DynamicsModel) -> PlanningModel:
+        """With decoded states in the place of latents, where the gain is about states."""
+        return in_states(model) if self.in_states else LearnedModel(model)
 
     @classmethod
     def for_cost(
@@ -130,6 +158,7 @@ class LQR(Planner):
         *,
         horizon: int,
         box: Box | None = None,
+        in_states: bool = False,
     ) -> "LQR":
         """The controller of Σ (s − goal)ᵀ Q (s − goal) + aᵀ R a over `horizon` steps, Q at their end too."""
         size, action_size = system.B.shape
@@ -141,7 +170,7 @@ class LQR(Planner):
             raise KoopaxError(
                 f"LQR over {horizon} steps diverged on this system: raise the action's cost or shorten the horizon."
             )
-        return cls(Box() if box is None else box, K, P)
+        return cls(Box() if box is None else box, K, P, in_states)
 
     def init(self, action_size: int) -> tuple[()]:
         """Nothing is carried from one decision to the next."""

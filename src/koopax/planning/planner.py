@@ -44,6 +44,10 @@ class Planner(eqx.Module):
     def longest(self) -> int:
         """H: steps of a plan."""
 
+    def seen(self, model: DynamicsModel) -> PlanningModel:
+        """A trained model as this planner sees it."""
+        return LearnedModel(model)
+
     @abc.abstractmethod
     def init(self, action_size: int) -> PlanState:
         """The state at an episode's start."""
@@ -86,7 +90,7 @@ class Planner(eqx.Module):
                 there was none yet: a `RememberingModel` makes use of them, any other has no need of them.
             **options: of the planner's own `search`.
         """
-        seen = LearnedModel(model) if isinstance(model, DynamicsModel) else model
+        seen = self.seen(model) if isinstance(model, DynamicsModel) else model
         observed = jnp.asarray(observation)
         if past_actions is not None and isinstance(seen, RememberingModel):
             start = seen.encode(observed, horizon=self.longest, past_actions=jnp.asarray(past_actions))

@@ -69,16 +69,21 @@ def table(spectrum: SpectrumAnalysis, importance: np.ndarray | None) -> list[dic
             "period": number(spectrum.period[mode]),
             "half_life": number(spectrum.half_life[mode]),
             "words": words(
-                float(spectrum.period[mode]), float(spectrum.half_life[mode]), aliased=bool(spectrum.aliased[mode])
+                float(spectrum.period[mode]),
+                float(spectrum.half_life[mode]),
+                aliased=bool(spectrum.aliased[mode]),
+                doubling_time=float(spectrum.doubling_time[mode]),
             ),
         }
         for mode, share, total in zip(order, shares, sums, strict=True)
     ]
 
 
-def words(period: float, half_life: float, *, aliased: bool) -> str:
+def words(period: float, half_life: float, *, aliased: bool, doubling_time: float = float("inf")) -> str:
     """What a mode of this period and half-life, in steps, does by itself."""
-    if not np.isfinite(period):
+    if np.isfinite(doubling_time):
+        text = f"unstable: doubles in {short(doubling_time)} steps"
+    elif not np.isfinite(period):
         text = "fades without turning" if np.isfinite(half_life) else "stays as it is"
     elif not np.isfinite(half_life):
         text = "turns without fading"
@@ -98,7 +103,7 @@ def sentence(spectrum: SpectrumAnalysis, importance: np.ndarray | None) -> str:
     largest = order[0]
     needed = int(np.searchsorted(np.cumsum(importance[order]), 0.5 - 1e-9)) + 1
     carried = percent(float(importance[largest]))
-    clock = _clock(float(spectrum.period[largest]), float(spectrum.half_life[largest]))
+    clock = _clock(*(float(each[largest]) for each in (spectrum.period, spectrum.half_life, spectrum.doubling_time)))
     if importance[largest] >= DOMINANT:
         return f"One of {count} modes dominates: it carries {carried} of the predicted motion; it {clock}."
     if needed <= FEW:
@@ -113,7 +118,9 @@ def sentence(spectrum: SpectrumAnalysis, importance: np.ndarray | None) -> str:
     )
 
 
-def _clock(period: float, half_life: float) -> str:
+def _clock(period: float, half_life: float, doubling_time: float) -> str:
     turn = f"turns once in {short(period)} steps" if np.isfinite(period) else "does not turn"
     fade = f"loses half its size in {short(half_life)} steps" if np.isfinite(half_life) else "does not fade"
+    if np.isfinite(doubling_time):
+        fade = f"doubles in {short(doubling_time)} steps"
     return f"{turn} and {fade}"

@@ -20,6 +20,7 @@ from koopax.data.episodes import Episodes
 from koopax.data.windows import Windows, fixed_windows
 from koopax.evaluation.prediction import prediction_error
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import SequenceDynamics, latent_of
 from koopax.training.config import TrainConfig
 
@@ -33,6 +34,8 @@ WINDOWS = 256
 # Trial trainings: steps of the windows, and between two returns; each takes this share of the training.
 TRIALS = ((HORIZON, None), (20, 5), (5, 5))
 TRIAL_SHARE = 0.05
+# Where modes may grow, a gradient may through a window by at most exp of this.
+MOST_GAIN = 5.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,18 @@ def combined(errors: Sequence[float]) -> float:
 def longest(episodes: Episodes, horizon: int = HORIZON) -> int:
     """The horizon, or the longest that the episodes have."""
     return min(horizon, int(episodes.lengths.max()))
+
+
+def growth_of(model: DynamicsModel) -> float:
+    """μ_max of a model: the rate per step up to which its modes may grow."""
+    return model.core.spectrum.growth if isinstance(model.core, KoopmanCore) else 0.0
+
+
+def longest_window(model: DynamicsModel, episodes: Episodes, horizon: int = HORIZON) -> int:
+    """As `longest`, of windows to train a model on: shorter where its modes may grow, see `koopax.training.growth`."""
+    growth = growth_of(model)
+    most = max(1, int(MOST_GAIN / growth)) if growth > 0 else horizon
+    return min(longest(episodes, horizon), most)
 
 
 def choose_returns(model: DynamicsModel, validation: Episodes) -> tuple[DynamicsModel, float]:
@@ -153,7 +168,7 @@ def choose_windows(
     trials: list[Trial] = []
     for horizon, every in TRIALS:
         began = time.perf_counter()
-        length = min(horizon, shortest)
+        length = min(horizon, shortest, longest_window(model, train))
         begun = model.with_reencoding(every if every is not None and every <= length else None)
         settings = replace(config, horizon=length, validation_horizon=config.validation_horizon or shortest)
         try:

@@ -16,8 +16,9 @@ from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.presets import OTHER_TRAINING, TRAINING
-from koopax.training.choice import HORIZON, choose_windows, longest
+from koopax.training.choice import HORIZON, choose_windows, growth_of, longest, longest_window
 from koopax.training.config import TrainConfig, stride_within
+from koopax.training.growth import choose_growth, with_growth
 from koopax.training.linear_start import can_start_linear, linear_start
 from koopax.training.loop import Loop, Programs, fresh_state
 from koopax.training.record import Keeping, Record
@@ -69,7 +70,9 @@ def fit(
         **settings: single fields of `TrainConfig`, such as `horizon=100, steps=2000, batch_size=64, seed=0`.
     """
     folder = None if out is None else Path(out)
-    config = settings_for(config, settings, model, train, folder if resume else None)
+    begun = folder if resume else None
+    config = settings_for(config, settings, model, train, begun)
+    model, config = choose_growth(model, train, config, begun and recorded_model(begun))
     with _shown(model, [config], watch, progress) as watch:
         keeping = Keeping(resume, tuple(sinks), data, watch=watch)
         (outcome,) = _train([model], train, validation, [config], [folder], keeping, on_interrupt)
@@ -109,6 +112,9 @@ def fit_seeds(
     seed = settings.get("seed", (config or TrainConfig()).seed)
     begun = Path(out) / f"seed-{seed}" if resume and out is not None else None
     config = settings_for(config, settings, models[0], train, begun)
+    first, config = choose_growth(models[0], train, config, begun and recorded_model(begun))
+    if (growth := growth_of(first)) != growth_of(models[0]):
+        models = [with_growth(model, growth) for model in models]
     configs = [replace(config, seed=config.seed + index) for index in range(len(models))]
     folders = [None if out is None else Path(out) / f"seed-{each.seed}" for each in configs]
     with _shown(models[0], configs, watch, progress) as watch:
@@ -136,7 +142,7 @@ def _train(
     if configs[0].horizon is None and validation is not None and not is_regression(models[0]):
         models, configs, keeping = _with_chosen_windows(models, train, validation, configs, keeping)
     models = [_returning(model, configs[0], folders[0] if keeping.resume else None) for model in models]
-    configs = [with_horizon(config, models[0].config.core, train) for config in configs]
+    configs = [with_horizon(config, models[0], train, validation) for config in configs]
     models = [start_training(model, train, validation, config) for model, config in zip(models, configs, strict=True)]
     if folders[0] is not None:
         keeping = replace(keeping, fingerprint=fingerprint(train))
@@ -200,9 +206,12 @@ def _returning(model: DynamicsModel, config: TrainConfig, begun: Path | None) ->
     return model.with_reencoding(None if config.reencode_every == "never" else config.reencode_every)
 
 
-def with_horizon(config: TrainConfig, core: str, train: Episodes) -> TrainConfig:
-    """The settings with windows as long as the episodes allow, where nobody said, and a stride that suits them."""
-    return with_stride(replace(config, horizon=config.horizon or longest(train)), core)
+def with_horizon(
+    config: TrainConfig, model: DynamicsModel, train: Episodes, validation: Episodes | None
+) -> TrainConfig:
+    """The settings with windows as long as model and episodes allow, where nobody said, and a stride that suits."""
+    most = min(longest_window(model, train), HORIZON if validation is None else longest(validation))
+    return with_stride(replace(config, horizon=config.horizon or most), model.config.core)
 
 
 def with_stride(config: TrainConfig, core: str) -> TrainConfig:

@@ -9,7 +9,8 @@ modes one is kept, with twice its real part in the decoder. They take the place 
 networks begin at zero where they would add to them, so that training begins where the regression ends, and all other
 modes are free for what is not linear.
 
-Eigenvalues outside of what the spectrum can express, such as unstable ones, begin at the nearest that it can.
+Eigenvalues outside of what the spectrum can express begin at the nearest that it can; unstable ones can be expressed
+where the data asks for it, see `koopax.training.growth`.
 """
 
 from typing import NamedTuple

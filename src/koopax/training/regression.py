@@ -121,14 +121,15 @@ def _add_up(model: DynamicsModel, train: Episodes) -> Sums:
     total: Sums | None = None
     # In float64: the gram of high powers is nearly singular.
     with jax.enable_x64(True):
-        of_batch = jax.jit(lambda windows: _sums(model, windows))
         for windows in fixed_windows(train, 1, MOST_STEPS, seed=0, batch_size=BATCH):
-            found = jax.device_get(of_batch(jax.tree.map(lambda array: jnp.asarray(array, jnp.float64), windows)))
+            precise = jax.tree.map(lambda array: jnp.asarray(array, jnp.float64), windows)
+            found = jax.device_get(_sums(model, precise))
             total = found if total is None else Sums(*(mine + new for mine, new in zip(total, found, strict=True)))
     assert total is not None  # fixed_windows refuses a set without steps
     return total
 
 
+@eqx.filter_jit
 def _sums(model: DynamicsModel, windows: Windows) -> Sums:
     scale = model.normaliser
     states, actions = scale.normalise_state(windows.states), scale.normalise_action(windows.actions[0])

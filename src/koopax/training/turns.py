@@ -15,9 +15,10 @@ from koopax._interrupt import StopRequest
 from koopax._progress import Watcher
 from koopax.data.fingerprint import fingerprint
 from koopax.training.fitting import check_training, settings_for, start_training, with_horizon
+from koopax.training.growth import choose_growth
 from koopax.training.loop import Loop, Programs, fresh_state
 from koopax.training.record import Keeping, Record
-from koopax.training.run import Run
+from koopax.training.run import Run, recorded_model
 from koopax.training.tasks import Splits, TrainTask, initial_model, recorded_task
 
 SLICE_SECONDS = 3.0
@@ -61,7 +62,8 @@ def run_tasks_in_turns(
             begun = folder if (folder / "config.json").is_file() else None
             model = initial_model(task, task.train.seed, episodes.train, begun)
             config = settings_for(task.train, {}, model, episodes.train, begun)
-            config = with_horizon(config, model.config.core, episodes.train)
+            model, config = choose_growth(model, episodes.train, config, begun and recorded_model(begun))
+            config = with_horizon(config, model, episodes.train, episodes.validation)
             keeping = Keeping(begun is not None, data=recorded_task(task), fingerprint=trained_on)
             check_training(model, episodes.train, episodes.validation, config, folder, keeping)
             model = start_training(model, episodes.train, episodes.validation, config)
