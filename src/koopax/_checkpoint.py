@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -69,13 +69,18 @@ class Checkpoints:
                 self._path(other).unlink(missing_ok=True)
         return self.numbers()
 
-    def load(self) -> Checkpoint | None:
-        """The newest one that is whole, with a warning where a newer one is damaged; None where there is none."""
+    def load(self, restore: Callable[[Checkpoint], None] | None = None) -> Checkpoint | None:
+        """The newest one that is whole, with a warning where a newer one is damaged; None where there is none.
+
+        It is whole if its digests are right and `restore`, which returns a run to it, takes it.
+        """
         damaged = ""
         for number in reversed(self.numbers()):
             path = self._path(number)
             try:
                 found = read_checkpoint(path)
+                if restore is not None:
+                    _restored(path, found, restore)
             except KoopaxError as error:
                 damaged = damaged or str(error)
                 continue
@@ -108,6 +113,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except Exception as error:  # whatever damage does to an archive
         raise KoopaxError(f"the checkpoint {str(path)!r} is damaged ({one_line(error)}).") from error
     return Checkpoint(header, found)
+
+
+def _restored(path: Path, found: Checkpoint, restore: Callable[[Checkpoint], None]) -> None:
+    """Restore a run; whatever a header with the right digest and the wrong content leads to is one sentence."""
+    try:
+        restore(found)
+    except KoopaxError as error:
+        raise KoopaxError(f"the checkpoint {str(path)!r} can't be used: {error}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError) as error:
+        raise KoopaxError(f"the checkpoint {str(path)!r} is not of this run ({one_line(error)}).") from error
 
 
 def tree_arrays(prefix: str, tree: Any) -> dict[str, np.ndarray]:

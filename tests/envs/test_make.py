@@ -127,7 +127,7 @@ def test_a_name_from_data_imports_nothing(tmp_path, monkeypatch):
     (tmp_path / "evil.py").write_text("open('harm', 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(KoopaxError, match="'evil:Nice-v0', but data may not import modules"):
+    with pytest.raises(KoopaxError, match="'evil:Nice-v0', but only a name that you type may import a module"):
         make("evil:Nice-v0", trusted=False)
     assert not (tmp_path / "harm").exists()
     make("Pendulum-v1", trusted=False).close()

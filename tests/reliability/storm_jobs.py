@@ -33,7 +33,7 @@ TDMPC = {
 }
 PIXELS = {
     "task": "cartpole-swingup",
-    "steps": 1_600,
+    "steps": 800,
     "image_size": 32,
     "shift": 2,
     "hidden": (16,),
@@ -42,7 +42,7 @@ PIXELS = {
     "random_decisions": 40,
     "updates_per_decision": 0.2,
     "replay_steps": 150,
-    "evaluate_every": 1_000,
+    "evaluate_every": 400,
     "evaluate_episodes": 1,
     "final_episodes": 1,
     "processes": 1,
@@ -75,7 +75,7 @@ def train(folder: Path) -> None:
         run_cli("train", "--resume", folder / "run")
         return
     every = ("--checkpoint-every", 40, "--log-every", 20, "--validate-every", 30)
-    sizes = ("--model", "koopman", "--latent-size", 8, "--horizon", 5, "--batch-size", 4, "--steps", 6000)
+    sizes = ("--model", "koopman", "--latent-size", 8, "--horizon", 5, "--batch-size", 4, "--steps", 600)
     run_cli("train", dataset(folder), *sizes, *every, "--out", folder / "run")
 
 
@@ -83,7 +83,7 @@ def seeds(folder: Path) -> None:
     if list(folder.glob("run/seed-*/config.json")):
         run_cli("train", "--resume", folder / "run")
         return
-    sizes = ("--model", "mlp", "--latent-size", 8, "--horizon", 5, "--batch-size", 4, "--steps", 1500, "--seeds", 4)
+    sizes = ("--model", "mlp", "--latent-size", 8, "--horizon", 5, "--batch-size", 4, "--steps", 500, "--seeds", 4)
     run_cli("train", dataset(folder), *sizes, "--checkpoint-every", 100, "--out", folder / "run")
 
 
@@ -104,7 +104,7 @@ def pixels(folder: Path) -> None:
 
 
 def collect(folder: Path) -> None:
-    settings = ("--env", "Pendulum-v1", "--steps", 60_000, "--workers", 2)
+    settings = ("--env", "Pendulum-v1", "--steps", 40_000, "--workers", 2)
     run_cli("data", "collect", *settings, "--out", folder / "set.npz", "--overwrite")
 
 
@@ -118,7 +118,7 @@ def grid(folder: Path) -> None:
     def silent(name: str, steps: Any, seconds: Any):
         yield lambda line: None
 
-    settings = {"horizon": 5, "batch_size": 4, "steps": 1500, "checkpoint_every": 100, "validate_every": 100}
+    settings = {"horizon": 5, "batch_size": 4, "steps": 300, "checkpoint_every": 50, "validate_every": 50}
     cells = [
         Cell(f"{core}-{seed}", {"core": core, "seed": seed}, TrainTask(str(dataset(folder)), core, config, {}, options))
         for core, options in (("koopman", MODEL), ("mlp", {"latent_size": 8}))
@@ -140,6 +140,18 @@ JOBS: dict[str, Callable[[Path], None]] = {
     "collect": collect,
     "grid": grid,
 }
+
+
+def import_everything() -> None:
+    """Import what the jobs use, without a device being asked for anything: only then may the process fork."""
+    import gymnasium.envs.classic_control.pendulum  # noqa: F401
+
+    import koopax.agents
+    import koopax.cli
+    import koopax.experiments.grid
+    import koopax.training.auto  # noqa: F401
+
+
 TIMES = ("seconds", "compile_seconds", "wall_seconds", "conditions", "versions", "commit", "machine", "outcome")
 
 

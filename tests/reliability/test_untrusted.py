@@ -135,7 +135,7 @@ def test_a_module_named_by_data_is_not_imported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     from koopax.envs import make
 
-    with pytest.raises(KoopaxError, match="data may not import modules"):
+    with pytest.raises(KoopaxError, match="only a name that you type may import a module"):
         make("evil:Nice-v0", trusted=False)
     assert not Path("ran").exists()
 

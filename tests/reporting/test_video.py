@@ -70,7 +70,7 @@ def test_data_can_not_run_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("evil", "gymnasium"):
         (tmp_path / f"{name}.py").write_text("open('harm', 'w')")
-    with pytest.raises(KoopaxError, match="data may not import modules"):
+    with pytest.raises(KoopaxError, match="only a name that you type may import a module"):
         Rendering("evil:Nice-v0", [Panel("true", "#646a73", np.zeros((4, 11)))]).result()
     assert not (tmp_path / "harm").exists()
 

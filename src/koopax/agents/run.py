@@ -22,7 +22,7 @@ from koopax._claim import Claim
 from koopax._errors import DivergedError, KoopaxError
 from koopax._interrupt import StopRequest
 from koopax._provenance import provenance
-from koopax._untrusted import one_line, read_json, reading
+from koopax._untrusted import from_json, one_line, read_json, reading
 from koopax.agents.config import AgentConfig
 from koopax.training.metrics import append_line, read_json_lines
 from koopax.training.run import write_json
@@ -105,14 +105,8 @@ class AgentRun:
 
     @contextlib.contextmanager
     def _kept(self, training: Resumable) -> Iterator[None]:
-        checkpoint = self.checkpoints.load()
-        if checkpoint is None:
+        if self.checkpoints.load(lambda checkpoint: self._restore(training, checkpoint)) is None:
             training.start()
-        else:
-            training.restore(checkpoint)
-            self.progress = Progress(**checkpoint.header["progress"])
-            header = checkpoint.header
-            self._size = header["size"] if "size" in header else _size_of_lines(self.folder / METRICS, header["lines"])
         write_json(self.folder / CONFIG, self._document)
         # Lines that the checkpoint does not know of are written again.
         keep_beginning(self.folder / METRICS, self._size)
@@ -124,6 +118,14 @@ class AgentRun:
             self._record("diverged")
             raise
         self._record("interrupted" if self.stop.requested else "finished")
+
+    def _restore(self, training: Resumable, checkpoint: Checkpoint) -> None:
+        header = checkpoint.header
+        self.progress = from_json(Progress, header["progress"])
+        self._size = header["size"] if "size" in header else _size_of_lines(self.folder / METRICS, header["lines"])
+        if not isinstance(self._size, int) or self._size < 0:
+            raise ValueError(f"its size is {self._size!r}")
+        training.restore(checkpoint)
 
     def write(self, **metrics: Any) -> dict[str, Any]:
         """Append a line of metrics, show it to whoever watches and return it."""

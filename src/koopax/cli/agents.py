@@ -10,6 +10,7 @@ from koopax._errors import KoopaxError
 from koopax.cli.output import errors, results, training_progress
 
 if TYPE_CHECKING:
+    from koopax.agents.config import AgentConfig
     from koopax.agents.run import TrainResult
 
 app = tyro.extras.SubcommandApp()
@@ -45,7 +46,7 @@ def sac(
     fixed = {"env": task, "seed": seed}
     if resume:
         recorded = read_config(out, SACConfig)
-        _refuse_changes(_given(fixed), recorded, out)
+        _refuse_changes(_given(fixed), recorded, out, task)
     else:
         recorded = SACConfig(env=task or "HalfCheetah-v5", seed=seed or 0)
     changeable = {"steps": steps, "evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes}
@@ -115,7 +116,7 @@ def tdmpc(
     }
     if resume:
         recorded = read_config(out, TDMPCConfig)
-        _refuse_changes(_given(fixed | {"dynamics": dynamics}), recorded, out)
+        _refuse_changes(_given(fixed | {"dynamics": dynamics}), recorded, out, task)
         if published:
             raise KoopaxError("--resume keeps a run's sizes: leave out --published.")
     else:
@@ -202,7 +203,7 @@ def sac_pixels(
     }
     if resume:
         recorded = read_config(out, PixelSACConfig)
-        _refuse_changes(_given(fixed | {"dynamics": dynamics}), recorded, out)
+        _refuse_changes(_given(fixed | {"dynamics": dynamics}), recorded, out, task)
         if published:
             raise KoopaxError("--resume keeps a run's sizes: leave out --published.")
     else:
@@ -222,7 +223,10 @@ def _tell(result: "TrainResult") -> None:
     results().print(f"{result.folder}: finished", highlight=False, soft_wrap=True)
 
 
-def _refuse_changes(asked: dict[str, Any], recorded: Any, out: Path) -> None:
+def _refuse_changes(asked: dict[str, Any], recorded: "AgentConfig", out: Path, task: str | None) -> None:
+    """Raise if a run is asked to be another when it is resumed, or wants a module imported that nobody typed."""
+    from koopax.envs import refuse_module
+
     for name, value in asked.items():
         was = getattr(recorded, name)
         if value != was:
@@ -230,6 +234,9 @@ def _refuse_changes(asked: dict[str, Any], recorded: Any, out: Path) -> None:
             raise KoopaxError(
                 f"--{option} {value} differs from the {was} of {str(out)!r}: a resumed run keeps its own, leave it out."
             )
+    if task is None:
+        name = recorded.environment
+        refuse_module(name, f"the run {str(out)!r}", f"add --task {name} if you trust it")
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

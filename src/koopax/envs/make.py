@@ -30,10 +30,8 @@ def make(
     Options go to `gymnasium.make`; `render_mode="rgb_array"` is what pixels and videos need.
     """
     gymnasium = _gymnasium(name)
-    if ":" in name and not trusted:
-        raise KoopaxError(
-            f"the data names the environment {name!r}, but data may not import modules: only a name that you type may."
-        )
+    if not trusted:
+        refuse_module(name, "the data")
     from koopax.envs.flat import FlatObservations
 
     identifier = _resolve(name, gymnasium)
@@ -51,6 +49,15 @@ def make(
     if seed is not None:
         env.seed_first_reset(seed)
     return _with_unit_actions(name, env) if unit_actions else env
+
+
+def refuse_module(name: str, who: str, remedy: str = "") -> None:
+    """Raise if the name of an environment that `who` gives, rather than the user, would import a module."""
+    if ":" in name:
+        raise KoopaxError(
+            f"{who} names the environment {name!r}, but only a name that you type may import a module"
+            f"{remedy and ': ' + remedy}."
+        )
 
 
 def _with_unit_actions(name: str, env: Any) -> Any:

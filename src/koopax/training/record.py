@@ -1,5 +1,6 @@
 """What one seed of a training has found so far, and the folder that keeps it."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from koopax._checkpoint import Checkpoint, Checkpoints, restore_tree, tree_array
 from koopax._claim import Claim
 from koopax._errors import DivergedError, KoopaxError
 from koopax._progress import Watcher
+from koopax._untrusted import from_json
 from koopax.models.dynamics import DynamicsModel
 from koopax.training.choice import Trial
 from koopax.training.config import TrainConfig
@@ -48,6 +50,20 @@ class Keeping:
         """For the folder of one seed: what was not begun before the others were stopped is begun when they resume."""
         begun = self.seeds is None or folder is None or (folder / "config.json").exists()
         return replace(self, resume=self.resume and begun)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a checkpoint remembers besides the state of training."""
+
+    seconds: float
+    last_logged: int
+    validated_at: int
+    best: float | None
+    without_best: int
+    lines: tuple[dict[str, Any], ...]
+    compile_seconds: float = 0.0  # earlier checkpoints have neither
+    wall_seconds: float | None = None
 
 
 class Record:
@@ -99,35 +115,40 @@ class Record:
         """Begin at `state`, or at the newest checkpoint of a run that is resumed."""
         if self.folder is None or self.checkpoints is None:
             return state
-        found = self._newest(self.folder, self.checkpoints) if self._keeping.resume else None
-        if found is not None:
-            arrays, rest = eqx.partition(state, eqx.is_array)
-            state, memory = eqx.combine(restore_tree("state", arrays, found.arrays), rest), found.header
-            self._saved = int(state.step)
-            self.seconds = memory["seconds"]
-            self.compile_seconds = memory.get("compile_seconds", 0.0)  # earlier checkpoints have neither
-            self.wall_seconds = memory.get("wall_seconds", self.seconds)
-            self.last_logged = memory["last_logged"]
-            self.validated_at = memory["validated_at"]
-            self.best = float("inf") if memory["best"] is None else memory["best"]
-            self.without_best = memory["without_best"]
-            self.lines = memory["lines"]
-            if memory["best"] is not None:
-                self.best_model = restore_tree("best", state.model, found.arrays)
+        if self._keeping.resume:
+            state = self._resumed(state, self.folder, self.checkpoints)
+            if self.best_model is not None:
                 self.best_model.save(self.folder / BEST)
         self._sinks = open_sinks(self._keeping.sinks, self.folder, from_step=int(state.step), lines=self.lines)
         return state
 
-    @staticmethod
-    def _newest(folder: Path, checkpoints: Checkpoints) -> Checkpoint | None:
-        """The newest whole checkpoint; none where a run was stopped before its first."""
-        found = checkpoints.load()
+    def _resumed(self, begin: TrainState, folder: Path, checkpoints: Checkpoints) -> TrainState:
+        """The state of the newest whole checkpoint; `begin` where a run was stopped before its first."""
+        state = begin
+
+        def restore(found: Checkpoint) -> None:
+            nonlocal state
+            arrays, rest = eqx.partition(begin, eqx.is_array)
+            state = eqx.combine(restore_tree("state", arrays, found.arrays), rest)
+            self._saved = int(state.step)
+            self._remember(from_json(Memory, found.header))
+            best = math.isfinite(self.best)
+            self.best_model = restore_tree("best", state.model, found.arrays) if best else None
+
+        found = checkpoints.load(restore)
         if found is None and read_config(folder).get("outcome", {}).get("stopped") not in (None, DIVERGED):
             raise KoopaxError(
                 f"the run {str(folder)!r} has ended before, but holds no checkpoint that this koopax reads: "
                 "train into a new folder."
             )
-        return found
+        return state
+
+    def _remember(self, memory: Memory) -> None:
+        self.seconds, self.compile_seconds = memory.seconds, memory.compile_seconds
+        self.wall_seconds = memory.seconds if memory.wall_seconds is None else memory.wall_seconds
+        self.last_logged, self.validated_at = memory.last_logged, memory.validated_at
+        self.best = float("inf") if memory.best is None else memory.best
+        self.without_best, self.lines = memory.without_best, list(memory.lines)
 
     def close(self) -> None:
         """Close files and let the folder go."""
@@ -169,19 +190,19 @@ class Record:
         step = int(state.step)
         if self.checkpoints is None or step == self._saved:
             return
-        memory = {
-            "seconds": self.seconds,
-            "compile_seconds": self.compile_seconds,
-            "wall_seconds": self.wall_seconds,
-            "last_logged": self.last_logged,
-            "validated_at": self.validated_at,
-            "best": None if self.best == float("inf") else self.best,
-            "without_best": self.without_best,
-            "lines": self.lines,
-        }
+        memory = Memory(
+            seconds=self.seconds,
+            compile_seconds=self.compile_seconds,
+            wall_seconds=self.wall_seconds,
+            last_logged=self.last_logged,
+            validated_at=self.validated_at,
+            best=None if self.best == float("inf") else self.best,
+            without_best=self.without_best,
+            lines=tuple(self.lines),
+        )
         # Steps between this and the next checkpoint may be taken twice, so the best so far belongs to it as well.
         arrays = tree_arrays("state", eqx.filter(state, eqx.is_array)) | tree_arrays("best", self.best_model)
-        self.checkpoints.save(Checkpoint(memory, arrays), step)
+        self.checkpoints.save(Checkpoint(asdict(memory), arrays), step)
         self._saved = step
 
     def finish(self, state: TrainState, stopped: str, settle: Callable[[DynamicsModel], DynamicsModel]) -> Run:

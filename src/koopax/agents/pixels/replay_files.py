@@ -14,6 +14,7 @@ import numpy as np
 
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError
+from koopax._untrusted import read_npz
 from koopax.agents.pixels.replay import FrameReplay
 
 ROOM = 1.1
@@ -48,9 +49,11 @@ class ReplayFiles:
         return {"inserted": replay.inserted.tolist(), "files": list(self._named)}, newest
 
     def restore(self, replay: FrameReplay, header: dict[str, Any], newest: dict[str, np.ndarray]) -> None:
-        """Fill an empty replay with what a checkpoint names."""
+        """Fill an empty replay with what a checkpoint names; raises where a file is missing or damaged."""
         replay.inserted[:] = header["inserted"]
         for named in header["files"]:
+            if not 0 <= named["start"] < named["end"] <= named["start"] + replay.rows:
+                raise ValueError(f"{named['name']} has rows {named['start']} to {named['end']}")
             rows = np.arange(named["start"], named["end"])
             kept = rows >= replay.inserted[named["env"]] - replay.rows
             for name, values in self._read(named).items():
@@ -72,11 +75,10 @@ class ReplayFiles:
         return {"name": path.name, "env": env, "start": start, "end": end, "digest": _digest(path)}
 
     def _read(self, named: dict[str, Any]) -> dict[str, np.ndarray]:
-        path = self.folder / named["name"]
+        path = self.folder / Path(named["name"]).name
         if not path.is_file() or _digest(path) != named["digest"]:
-            raise KoopaxError(f"the replay file {str(path)!r} is missing or damaged: train into a new folder.")
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            raise KoopaxError(f"the replay file {str(path)!r} is missing or damaged.")
+        return read_npz(path)
 
 
 def check_room(bytes_needed: int, folder: Path) -> None:

@@ -86,6 +86,7 @@ class PixelTraining:
 
     def save(self) -> Checkpoint:
         """Learner, environments and counters, and which files hold the replay."""
+        self.fetch()  # the next line of metrics may come before the next update
         header, newest = self.files.save(self.replay)
         arrays = tree_arrays("learner", self.learner)
         arrays |= {f"environments/{name}": array for name, array in self.players.save().items()}
@@ -99,6 +100,11 @@ class PixelTraining:
         self.files.restore(self.replay, checkpoint.header["replay"], named_arrays("newest", checkpoint.arrays))
         self.players.restore(named_arrays("environments", checkpoint.arrays))
         self.counters = Counters(**checkpoint.header["counters"])
+
+    def fetch(self) -> None:
+        """Wait for what the last update found."""
+        if self.metrics:
+            self.counters.losses = {name: float(value) for name, value in self.metrics.items()}
 
     def close(self) -> None:
         """End the processes that draw."""
@@ -170,8 +176,7 @@ def _learn(training: PixelTraining, run: AgentRun) -> None:
 def _look(training: PixelTraining, run: AgentRun) -> None:
     """Fetch what the last update found; complain if it is not finite, warn if representations have collapsed."""
     counters = training.counters
-    if training.metrics:
-        counters.losses = {name: float(value) for name, value in training.metrics.items()}
+    training.fetch()
     check_finite(counters.losses, run.progress.updates)
     spread, rank = counters.losses.get("spread", 1.0), counters.losses.get("rank", LOWEST_RANK)
     if not counters.collapsed and (spread < LOWEST_SPREAD or rank < LOWEST_RANK):

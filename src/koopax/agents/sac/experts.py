@@ -19,7 +19,7 @@ from koopax.agents.recorded import Evaluation, RecordedRun, read_agent
 from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.train import SNAPSHOTS
 from koopax.collection.policies import WEIGHTS, GaussianPolicy, load_policy
-from koopax.envs import episode_returns
+from koopax.envs import episode_returns, refuse_module
 
 MEDIUM_RANGE = (1 / 3, 1 / 2)
 """A medium policy's return as a fraction of the expert's."""
@@ -63,6 +63,7 @@ def export_experts(
         raise KoopaxError(f"{str(run)!r} is a run of {recorded.kind}: give the folder of a SAC run.")
     curve = _with_snapshots(recorded)
     config = recorded.settings
+    refuse_module(str(config["env"]), f"the run {str(run)!r}")
     measure = _Measurer(run, config["env"], episodes, seed, watch)
 
     best = sorted(curve, key=lambda point: point.value)[-4:]
