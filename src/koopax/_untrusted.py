@@ -42,10 +42,12 @@ def reading(path: Any, what: str, remedy: str) -> Iterator[None]:
 def one_line(error: BaseException) -> str:
     """What an error of a library says, on one line of bearable length, without control codes."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    if isinstance(error, KeyError):
-        text = f"no {text}"
-    text = text or type(error).__name__
+    return in_line(f"no {text}" if isinstance(error, KeyError) else text) or type(error).__name__
+
+
+def in_line(value: Any) -> str:
+    """What a file says, on one line of bearable length, without control codes."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(value)).split())
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 

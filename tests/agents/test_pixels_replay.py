@@ -142,6 +142,32 @@ def test_old_files_are_removed_and_damage_is_found(tmp_path):
         ReplayFiles(tmp_path).restore(filled([1], rows=10), header, newest)
 
 
+def test_a_damaged_file_leaves_the_checkpoint_before_it_whole(tmp_path):
+    files, replay = ReplayFiles(tmp_path), filled([20], rows=10)
+    saved = []
+    for number in range(15):
+        saved.append((*files.save(replay), replay.inserted.copy(), {n: a.copy() for n, a in replay.arrays.items()}))
+        replay.add(0, np.zeros(1, np.float32), 0.0, False, picture(0, number))
+    (tmp_path / saved[-1][0]["files"][-1]["name"]).unlink()
+    again = FrameReplay(1, 10, SIZE, 1, frame_stack=3)
+    with pytest.raises(KoopaxError, match="missing or damaged"):
+        ReplayFiles(tmp_path).restore(again, *saved[-1][:2])
+    header, newest, inserted, arrays = saved[-2]
+    ReplayFiles(tmp_path).restore(again, header, newest)
+    np.testing.assert_array_equal(again.inserted, inserted)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(again.arrays[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("spoilt", [{"end": 10**12}, {"start": -5}, {"name": "../../x"}, {"env": 3}])
+def test_a_header_of_wrong_rows_takes_no_memory(tmp_path, spoilt):
+    files, replay = ReplayFiles(tmp_path), filled([20], rows=10)
+    header, newest = files.save(replay)
+    header["files"][0] |= spoilt
+    with pytest.raises((KoopaxError, ValueError, IndexError)):
+        ReplayFiles(tmp_path).restore(FrameReplay(1, 10, SIZE, 1, frame_stack=3), header, newest)
+
+
 def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(KoopaxError, match=r"does not fit into memory, of which .* GiB are free: lower replay_steps"):
         check_room(2**50, tmp_path / "run")

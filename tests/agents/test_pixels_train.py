@@ -2,6 +2,7 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -71,6 +72,17 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     for name, array in one.arrays.items():
         np.testing.assert_array_equal(array, other.arrays[name], err_msg=name)
     assert one.header["replay"]["inserted"] == other.header["replay"]["inserted"]
+
+
+def test_a_checkpoint_knows_what_the_last_update_found(tmp_path):
+    """A line may come before the next update, and must not tell the losses of an earlier one then."""
+    training = train.PixelTraining(pixel_arm("none", **TINY), tmp_path)
+    try:
+        training.start()
+        training.metrics = {"critic_loss": jnp.float32(2.5)}
+        assert training.save().header["counters"]["losses"] == {"critic_loss": 2.5}
+    finally:
+        training.close()
 
 
 def test_a_collapse_is_warned_of_once(tmp_path, monkeypatch):

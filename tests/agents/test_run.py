@@ -46,7 +46,8 @@ class Walk:
         return Checkpoint({"place": "line"}, {"position": self.position})
 
     def restore(self, checkpoint):
-        assert checkpoint.header["place"] == "line"
+        if checkpoint.header["place"] != "line":
+            raise ValueError("it is from elsewhere")
         self.position = checkpoint.arrays["position"]
 
 
@@ -129,6 +130,21 @@ def test_a_damaged_checkpoint_is_found_and_the_one_before_it_used(tmp_path, how)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_checkpoint(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("spoilt", [{}, {"progress": 3, "size": 0}, {"place": "sea"}, {"size": -1}, {"size": "x"}])
+def test_a_whole_checkpoint_of_something_else_gives_way_to_the_one_before(tmp_path, spoilt):
+    whole, position = walk(WalkConfig(), tmp_path / "whole")
+    with pytest.raises(SystemExit):
+        walk(WalkConfig(), tmp_path / "run", until=6)
+    checkpoints = Checkpoints(tmp_path / "run" / "checkpoints")
+    found = checkpoints.load()
+    header = {**found.header, **spoilt} if spoilt else {}
+    checkpoints.save(Checkpoint(header, found.arrays), checkpoints.last)
+    with pytest.warns(KoopaxWarning, match=r"is not of this run \(.*The one before it is used"):
+        again, found = walk(WalkConfig(), tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(position, found)
+    assert timeless(again.metrics) == timeless(whole.metrics)
 
 
 def test_two_damaged_checkpoints_are_one_sentence(tmp_path):

@@ -78,6 +78,23 @@ def test_a_header_of_wrong_things_is_one_sentence(header, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b'{"koopax": ' + b"9" * 5_000 + b"}"])
+def test_a_header_that_is_too_deep_or_too_long_is_damage(text, tmp_path):
+    content = MAGIC + _SIZES.pack(FORMAT, len(text)) + text
+    (tmp_path / "deep.koopax").write_bytes(content + hashlib.sha256(content).digest())
+    with pytest.raises(KoopaxError, match="is damaged"):
+        load_model(tmp_path / "deep.koopax")
+
+
+@pytest.mark.parametrize("writer", ["two\nlines", "\x1b[31mred", "x" * 100_000])
+def test_what_a_header_says_of_its_writer_stays_a_word(writer, tmp_path):
+    (tmp_path / "a.koopax").write_bytes(model_file({"koopax": writer, "config": {}, "arrays": []}))
+    with pytest.raises(KoopaxError, match="was written by koopax") as caught:
+        load_model(tmp_path / "a.koopax")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1_000
+
+
 def test_any_flipped_bit_is_found(model, tmp_path):
     path = tmp_path / "a.koopax"
     model.save(path)

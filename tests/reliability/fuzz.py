@@ -27,6 +27,7 @@ SECONDS = 20
 MEMORY = 8 << 30
 # What takes longest is tried less often: a command line starts an interpreter's worth of imports.
 SHARES = {"command line": 0.005, "model file": 0.1, "run folder": 0.1, "Minari folder": 0.1, "frames": 0.1}
+SHARES |= {"training resumed": 0.05, "agent resumed": 0.02}
 COUNTED = ("inputs", "read", "refused", "failed")
 
 
@@ -60,7 +61,7 @@ def child(name: str, seed: int, count: int, folder: Path) -> None:
     def alarm(*_):
         raise TooLong(f"longer than {SECONDS} s")
 
-    signal.signal(signal.SIGALRM, alarm)
+    signal.signal(signal.SIGPROF, alarm)  # seconds of this process: others may keep the machine busy
     target = TARGETS[name]
     (folder / "made").mkdir()
     made = target.make(folder / "made")
@@ -71,7 +72,7 @@ def child(name: str, seed: int, count: int, folder: Path) -> None:
         path = copy(made, folder / "spoilt")
         target.spoil[number % len(target.spoil)](path, rng)
         totals["inputs"] += 1
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
             totals[attack(target.read, path)] += 1
         except Exception as error:
@@ -79,7 +80,7 @@ def child(name: str, seed: int, count: int, folder: Path) -> None:
             print(json.dumps({"failed": f"{type(error).__name__}: {error}"[:400], "number": number}), flush=True)
             keep(folder / "spoilt", name, number)
         finally:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         (folder / "totals").write_text(json.dumps(totals))
 
 

@@ -24,6 +24,7 @@ STRANGE_VALUES = (
     "evil:Nice-v0",
     "\x1b[31m\x07",
     "<script>",
+    "two\nlines",
     "ä" * 300,
     [],
     [1, "a", None],
@@ -37,7 +38,7 @@ def mutate_bytes(content: bytes, rng: np.random.Generator) -> bytes:
     spoilt = bytearray(content)
     for _ in range(int(rng.choice([1, 1, 1, 2, 3, 8]))):
         at = int(rng.integers(0, len(spoilt) + 1))
-        kind = rng.integers(7)
+        kind = rng.integers(8)
         if kind == 0 and spoilt:
             spoilt[at % len(spoilt)] ^= 1 << int(rng.integers(8))
         elif kind == 1 and spoilt:
@@ -52,6 +53,8 @@ def mutate_bytes(content: bytes, rng: np.random.Generator) -> bytes:
             size = int(rng.choice([1, 2, 4, 8]))
             number = int(rng.choice(np.array(STRANGE_NUMBERS, object))) & (2 ** (8 * size) - 1)
             spoilt[at : at + size] = number.to_bytes(size, rng.choice(["little", "big"]))
+        elif kind == 6:
+            spoilt[at:at] = b"[" * int(rng.choice([1, 10_000]))
         else:
             start, length = int(rng.integers(0, len(spoilt) + 1)), int(rng.integers(1, 200))
             spoilt[at : at + length] = spoilt[start : start + length]

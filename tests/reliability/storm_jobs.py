@@ -79,6 +79,14 @@ def train(folder: Path) -> None:
     run_cli("train", dataset(folder), *sizes, *every, "--out", folder / "run")
 
 
+def auto(folder: Path) -> None:
+    if (folder / "run" / "auto.json").exists():
+        run_cli("train", "--resume", folder / "run")
+        return
+    sizes = ("--model", "auto", "--horizon", 5, "--batch-size", 4, "--steps", 200, "--reencode-every", 5)
+    run_cli("train", dataset(folder), *sizes, "--checkpoint-every", 40, "--out", folder / "run")
+
+
 def seeds(folder: Path) -> None:
     if list(folder.glob("run/seed-*/config.json")):
         run_cli("train", "--resume", folder / "run")
@@ -134,11 +142,12 @@ def grid(folder: Path) -> None:
 
 JOBS: dict[str, Callable[[Path], None]] = {
     "train": train,
-    "seeds": seeds,
     "tdmpc": tdmpc,
     "pixels": pixels,
     "collect": collect,
     "grid": grid,
+    "seeds": seeds,
+    "auto": auto,
 }
 
 

@@ -105,7 +105,7 @@ def spoil_d4rl(path: Path, rng: np.random.Generator) -> None:
         for name, array in arrays.items():
             with contextlib.suppress(TypeError, ValueError):
                 file[name or "nameless"] = array if array.dtype.kind not in "UM" else array.astype("S")
-        if rng.random() < 0.1:
+        if rng.random() < 0.1 and "x" not in file:
             file["x"] = h5py.ExternalLink("/etc/hostname", "/")
         if rng.random() < 0.1:
             file["observations_group/y"] = 1
@@ -162,6 +162,8 @@ def spoil_model(path: Path, rng: np.random.Generator) -> None:
     content, fixed = path.read_bytes()[:-32], len(MAGIC) + _SIZES.size
     _, length = _SIZES.unpack_from(content, len(MAGIC))
     header = json.dumps(mutate_json(json.loads(content[fixed : fixed + length]), rng)).encode()
+    if rng.random() < 0.1:
+        header = mutate_bytes(header, rng)
     spoilt = MAGIC + _SIZES.pack(FORMAT, len(header)) + header + content[fixed + length :]
     if rng.random() < 0.2:
         spoilt = mutate_bytes(content, rng)
@@ -316,6 +318,17 @@ def run_arguments(path: Path) -> None:
             sys.argv = arguments
 
 
+def lazily(name: str) -> Callable[..., Any]:
+    """A function of `resuming`, which imports agents: other loaders need not wait for that."""
+
+    def call(*arguments: Any) -> Any:
+        import resuming
+
+        return getattr(resuming, name)(*arguments)
+
+    return call
+
+
 PLAIN, COMPRESSED = npz(np.savez), npz(np.savez_compressed)
 TARGETS = {
     "npz": Target(PLAIN[0], inspected, (any_file, PLAIN[1])),
@@ -331,6 +344,12 @@ TARGETS = {
     "agent folder": Target(make_agent, read_agent_run, (any_file, spoil_config, spoil_config)),
     "metrics": Target(make_run, lambda p: read_json_lines(p / "metrics.jsonl"), (any_file,)),
     "checkpoint": Target(make_checkpoint, read_checkpoint, (any_file, spoil_arrays)),
+    "training resumed": Target(
+        lazily("make_training"), lazily("resume_training"), (lazily("spoil_content"), lazily("spoil_content"), any_file)
+    ),
+    "agent resumed": Target(
+        lazily("make_tdmpc"), lazily("resume_tdmpc"), (lazily("spoil_content"), lazily("spoil_content"), any_file)
+    ),
     "policy": Target(make_policy, read_policy, (any_file, spoil_arrays)),
     "command line": Target(make_arguments, run_arguments, (spoil_arguments,)),
 }

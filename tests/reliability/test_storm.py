@@ -16,7 +16,7 @@ def test_a_training_that_is_killed_ends_where_it_would_have(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["seeds", "tdmpc", "pixels", "collect", "grid"])
+@pytest.mark.parametrize("name", ["seeds", "auto", "tdmpc", "pixels", "collect", "grid"])
 def test_so_does_everything_else(name, tmp_path):
     assert storm(name, 4, np.random.default_rng(1), tmp_path)["compared"] >= 2
 

@@ -1,6 +1,7 @@
 """Files of strangers: no code, no other files, no memory that was not looked at first, no control of the terminal."""
 
 import ast
+import dataclasses
 import json
 import os
 import subprocess
@@ -138,6 +139,46 @@ def test_a_module_named_by_data_is_not_imported(tmp_path, monkeypatch):
     with pytest.raises(KoopaxError, match="only a name that you type may import a module"):
         make("evil:Nice-v0", trusted=False)
     assert not Path("ran").exists()
+
+
+def stranger(folder, kind, **settings):
+    """The folder of an agent's run as somebody else might send it."""
+    from koopax.agents import PixelSACConfig, SACConfig, TDMPCConfig
+
+    config = {"sac": SACConfig, "tdmpc": TDMPCConfig, "sac-pixels": PixelSACConfig}[kind](**settings)
+    folder.mkdir()
+    document = {"format": 1, "kind": kind, "task": config.environment, "agent": dataclasses.asdict(config)}
+    (folder / "config.json").write_text(json.dumps(document))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["sac", "tdmpc", "sac-pixels"])
+def test_a_module_named_by_a_run_is_not_imported_when_it_is_resumed(tmp_path, monkeypatch, kind):
+    from koopax.cli import agents
+
+    (tmp_path / "evil.py").write_text("open('ran', 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "evil", raising=False)
+    run = stranger(tmp_path / "run", kind, **{"env" if kind == "sac" else "task": "evil:Nice-v0"})
+    command = {"sac": agents.sac, "tdmpc": agents.tdmpc, "sac-pixels": agents.sac_pixels}[kind]
+    with pytest.raises(KoopaxError, match="add --task evil:Nice-v0 if you trust it"):
+        command(out=run, resume=True)
+    if kind == "sac":
+        with pytest.raises(KoopaxError, match="only a name that you type may import a module"):
+            agents.export_experts(run, "hopper")
+    assert not Path("ran").exists()
+    if kind == "tdmpc":
+        with pytest.raises(KoopaxError, match="registers no environment 'Nice-v0'"):
+            command(out=run, resume=True, task="evil:Nice-v0")
+        assert Path("ran").exists()
+
+
+def test_settings_that_ask_for_more_memory_than_there_is_are_one_sentence(tmp_path):
+    stranger(tmp_path / "run", "tdmpc", task="Pendulum-v1", replay_size=10**14)
+    command = [SHELL, "agent", "train", "tdmpc", "--resume", "--out", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "there is not enough memory (Unable to allocate" in done.stderr
 
 
 def test_what_lies_here_does_not_take_the_place_of_a_package(tmp_path):

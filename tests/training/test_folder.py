@@ -16,6 +16,7 @@ from test_fit import leaves, linear_model, oscillator, without_time
 
 import koopax
 from koopax import KoopaxError, KoopaxWarning
+from koopax._checkpoint import Checkpoint, Checkpoints
 from koopax._claim import Claim
 from koopax.models.files import load_model
 from koopax.training.tasks import load_trained
@@ -92,6 +93,17 @@ def test_the_one_before_a_damaged_checkpoint_is_used(data, whole, run, how):
             train(data, run, resume=True)
     assert_same(koopax.Run.load(run), whole)
     train(data, run, resume=True)  # which has two whole ones again, and no warning
+
+
+@pytest.mark.parametrize("missing", ["seconds", "lines", "best"])
+def test_so_it_is_where_the_newest_has_the_right_digest_and_the_wrong_content(data, whole, run, missing):
+    kept = Checkpoints(run / "checkpoints")
+    found = kept.load()
+    header = {name: value for name, value in found.header.items() if name != missing}
+    kept.save(Checkpoint(header, found.arrays), kept.last)
+    with pytest.warns(KoopaxWarning, match=rf"000012\.npz' is not of this run .*{missing}.* The one before it is used"):
+        train(data, run, resume=True)
+    assert_same(koopax.Run.load(run), whole)
 
 
 def test_nothing_whole_left_is_said(data, run):

@@ -200,6 +200,14 @@ def check_finite(metrics: dict[str, float], updates: int) -> None:
             raise DivergedError(f"training diverged: {name} is {value} after {updates} updates; lower learning_rate.")
 
 
+def check_sizes(checkpoint: Checkpoint, sizes: tuple[int, int]) -> None:
+    """Raise unless a checkpoint was written for observations and actions of these sizes."""
+    if tuple(checkpoint.header["sizes"]) != sizes:
+        raise KoopaxError(
+            f"its observations and actions have the sizes {checkpoint.header['sizes']}, those of the task {list(sizes)}"
+        )
+
+
 def load_checkpoint(folder: Path) -> Checkpoint:
     """The newest whole checkpoint of a run."""
     found = Checkpoints(Path(folder) / CHECKPOINTS).load()

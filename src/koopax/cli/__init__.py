@@ -63,6 +63,12 @@ def main() -> None:
         wanted = f"this command needs {error.name}, which is not installed: pip install 'koopax[all]'."
         errors().print(f"[bold red]error:[/] {plain(wanted)}", highlight=False, soft_wrap=True)
         sys.exit(2)
+    except MemoryError as error:
+        from koopax._untrusted import one_line
+
+        wanted = f"there is not enough memory ({one_line(error)}): take smaller data, batches, models or replays."
+        errors().print(f"[bold red]error:[/] {plain(wanted)}", highlight=False, soft_wrap=True)
+        sys.exit(2)
     except KeyboardInterrupt:
         errors().print("interrupted", style="yellow")
         sys.exit(130)

@@ -27,7 +27,7 @@ import numpy as np
 
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError
-from koopax._untrusted import from_json, one_line
+from koopax._untrusted import from_json, in_line, one_line
 from koopax.data.normalisation import Normaliser
 from koopax.models.config import ModelConfig
 from koopax.models.dynamics import DynamicsModel
@@ -127,7 +127,7 @@ def _open(path: Path, data: bytes) -> tuple[dict[str, Any], bytes]:
         )
     try:
         header = json.loads(data[fixed : fixed + length])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise damaged from error
     if not isinstance(header, dict):
         raise damaged
@@ -169,7 +169,7 @@ def _named_arrays(model: DynamicsModel) -> tuple[list[str], list[Any]]:
 
 
 def _foreign(path: Path, header: dict[str, Any], problem: str) -> KoopaxError:
-    writer, reader = header.get("koopax", "an unknown version"), version("koopax")
+    writer, reader = in_line(header.get("koopax", "of an unknown version")), version("koopax")
     return KoopaxError(
         f"the model file {str(path)!r} was written by koopax {writer} and {problem}: "
         f"load it with that version (this is {reader})."

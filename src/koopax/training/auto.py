@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from koopax._atomic import check_place, new_file
+from koopax._claim import Claim
 from koopax._errors import DivergedError, KoopaxError
 from koopax._progress import Watcher
 from koopax._provenance import provenance
@@ -104,6 +105,18 @@ def run_auto(
     """
     check_place(folder)
     episodes = episodes or splits(task)
+    with Claim(folder):
+        return _compare(task, folder, episodes, resume, sinks, watch)
+
+
+def _compare(
+    task: TrainTask,
+    folder: Path,
+    episodes: Splits,
+    resume: bool,
+    sinks: tuple[str, ...],
+    watch: Callable[[str, TrainConfig], Watcher] | None,
+) -> AutoRun:
     if not resume:
         if (folder / "config.json").exists() or (folder / AUTO).exists():
             raise KoopaxError(f"{str(folder)!r} already holds a run: resume it, or choose another folder.")

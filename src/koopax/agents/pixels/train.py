@@ -14,6 +14,7 @@ import numpy as np
 
 from koopax._checkpoint import Checkpoint, named_arrays, restore_tree, tree_arrays
 from koopax._errors import KoopaxWarning
+from koopax._untrusted import from_json
 from koopax.agents.pixels.agent import Keys, Learner, act, learn, make_learner
 from koopax.agents.pixels.config import PixelSACConfig
 from koopax.agents.pixels.play import Players, evaluate
@@ -99,7 +100,7 @@ class PixelTraining:
         self.learner = restore_tree("learner", like, checkpoint.arrays)
         self.files.restore(self.replay, checkpoint.header["replay"], named_arrays("newest", checkpoint.arrays))
         self.players.restore(named_arrays("environments", checkpoint.arrays))
-        self.counters = Counters(**checkpoint.header["counters"])
+        self.counters = from_json(Counters, checkpoint.header["counters"])
 
     def fetch(self) -> None:
         """Wait for what the last update found."""

@@ -61,9 +61,9 @@ def export_experts(
     recorded = read_agent(run)
     if recorded.kind != "sac":
         raise KoopaxError(f"{str(run)!r} is a run of {recorded.kind}: give the folder of a SAC run.")
-    curve = _with_snapshots(recorded)
     config = recorded.settings
     refuse_module(str(config["env"]), f"the run {str(run)!r}")
+    curve = _with_snapshots(recorded)
     measure = _Measurer(run, config["env"], episodes, seed, watch)
 
     best = sorted(curve, key=lambda point: point.value)[-4:]

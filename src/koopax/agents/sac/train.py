@@ -10,7 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax._checkpoint import Checkpoint, named_arrays, restore_tree, tree_arrays
-from koopax.agents.run import AgentRun, TrainResult, Watch, check_finite, load_checkpoint, read_config
+from koopax.agents.run import (
+    AgentRun,
+    TrainResult,
+    Watch,
+    check_finite,
+    check_sizes,
+    load_checkpoint,
+    read_config,
+)
 from koopax.agents.sac.agent import TrainState, make_state, remember, remember_and_learn
 from koopax.agents.sac.config import SACConfig
 from koopax.agents.sac.replay import Replay, Transitions
@@ -78,6 +86,7 @@ class SACTraining:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Return to a saved state."""
+        check_sizes(checkpoint, self.sizes)
         self.state = restore_state(self.config, checkpoint)
         self.envs.restore(named_arrays("environments", checkpoint.arrays))
         self.steps = checkpoint.header["progress"]["environment_steps"]

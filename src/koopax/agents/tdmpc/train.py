@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 from koopax._checkpoint import Checkpoint, named_arrays, restore_tree, tree_arrays
-from koopax.agents.run import AgentRun, TrainResult, Watch, check_finite
+from koopax._untrusted import from_json
+from koopax.agents.run import AgentRun, TrainResult, Watch, check_finite, check_sizes
 from koopax.agents.tdmpc.agent import Keys, Learner, learn, make_learner
 from koopax.agents.tdmpc.config import TDMPCConfig
 from koopax.agents.tdmpc.play import evaluate, play
@@ -83,8 +84,9 @@ class TDMPCTraining:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Return to a saved state."""
+        check_sizes(checkpoint, (self.task.state_size, self.task.action_size))
         self.learner, self.replay = restore_state(self.config, checkpoint)
-        self.counters = Counters(**checkpoint.header["counters"])
+        self.counters = from_json(Counters, checkpoint.header["counters"])
 
     def close(self) -> None:
         """Close the environment."""
