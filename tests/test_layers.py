@@ -17,7 +17,7 @@ LAYERS = [
     {"models"},
     {"evaluation"},
     {"training"},
-    {"planning"},
+    {"exporting", "planning"},
     {"agents"},
     {"bench"},
     {"experiments", "reporting"},

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from koopax.evaluation.gradients import gradient_profile
     from koopax.evaluation.prediction import prediction_error
     from koopax.evaluation.spectrum import analyse_spectrum
+    from koopax.exporting.export import export_model as export
     from koopax.models.dynamics import DynamicsModel
     from koopax.models.files import load_model
     from koopax.planning.control import control_trained as plan
@@ -30,6 +31,7 @@ _HOMES = {
     "Run": "koopax.training.run",
     "analyse_spectrum": "koopax.evaluation.spectrum",
     "collect": "koopax.collection.collecting",
+    "export": "koopax.exporting.export:export_model",
     "fit": "koopax.training.fitting",
     "fit_seeds": "koopax.training.fitting",
     "gradient_profile": "koopax.evaluation.gradients",
@@ -49,6 +51,7 @@ __all__ = [
     "__version__",
     "analyse_spectrum",
     "collect",
+    "export",
     "fit",
     "fit_seeds",
     "gradient_profile",

@@ -11,6 +11,7 @@ from koopax._compilations import keep_compilations
 from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.cli import agents, bench, data, models, report
 from koopax.cli.demo import demo
+from koopax.cli.export import export
 from koopax.cli.output import errors, plain
 from koopax.cli.parsing import registry
 from koopax.cli.plan import plan
@@ -31,6 +32,7 @@ def build() -> tyro.extras.SubcommandApp:
     app.command(models.evaluate)
     app.command(models.spectrum)
     app.command(plan)
+    app.command(export)
     app.command(report.report)
     app.command(report.video)
     app.command(report.aggregate)

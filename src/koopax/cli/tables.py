@@ -10,6 +10,7 @@ from rich.table import Table
 from koopax.cli.output import plain
 from koopax.evaluation.prediction import ErrorCurve, PredictionError
 from koopax.evaluation.spectrum import SpectrumAnalysis
+from koopax.exporting.export import Exported
 from koopax.planning.result import ControlResult
 from koopax.training.auto import AutoRun
 
@@ -247,3 +248,16 @@ def _spread(horizon: int, rows: int) -> list[int]:
 
 def _short(value: float) -> str:
     return f"{value:.3g}" if np.isfinite(value) else "∞"
+
+
+def export_table(exported: Exported) -> Table:
+    """The files of an exported model and their sizes."""
+    table = Table(title=f"{exported.document['model']} as {exported.document['form']} in {exported.folder}")
+    table.add_column("file")
+    table.add_column("bytes", justify="right")
+    for file, size in exported.document["bytes"].items():
+        table.add_row(file, f"{size:,}")
+    memory = exported.document.get("memory")
+    if memory:
+        table.caption = f"{memory['constants']:,} bytes of constants and {memory['stack']:,} of stack"
+    return table

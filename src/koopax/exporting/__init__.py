@@ -1,0 +1,1 @@
+"""Models as files that run without koopax: ONNX, StableHLO and C99."""
