@@ -207,8 +207,21 @@ class FunctionWriter:
 
     def _map(self, operation: Operation, place: int) -> None:
         size = operation.output.size
-        given = [self._element(operand) for operand in operation.inputs]
+        given = [self._spread(operand, operation.output.shape) for operand in operation.inputs]
         self._loop(size, f"scratch[{place} + i] = {_formula(operation, given)};")
+
+    def _spread(self, operand: Operand, shape: tuple[int, ...]) -> str:
+        """The element that stands at index i of an array of that shape, over which the operand is broadcast."""
+        if isinstance(operand, np.ndarray):
+            return self._element(np.broadcast_to(operand, shape))
+        if operand.shape in ((), shape):
+            return self._element(operand)
+        terms, inner, outer = [], operand.size, int(np.prod(shape, dtype=int))
+        for own, whole in zip(operand.shape, shape, strict=True):
+            inner, outer = inner // own, outer // whole
+            if own > 1:
+                terms.append(f"i / {outer} % {whole} * {inner}")
+        return self._element(operand, " + ".join(terms) or "0")
 
     def _move(self, operation: Operation, place: int) -> None:
         """Piece by piece where there are few, each of elements at equal distances; else by a table per input."""

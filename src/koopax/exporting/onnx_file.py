@@ -122,7 +122,7 @@ class GraphWriter:
         given = [self.name(operand) for operand in operation.inputs]
         kind, dtype = operation.name, operation.output.dtype
 
-        def constant(value: float) -> str:
+        def constant(value: float | int) -> str:
             return self.name(np.array(value, dtype))
 
         if kind in MAPS:

@@ -58,12 +58,12 @@ Operand: TypeAlias = Value | np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation; constants among its inputs are NumPy arrays."""
+    """One operation; constants among its inputs are NumPy arrays, and tracers while they are computed."""
 
     kind: Literal["map", "contract", "reduce", "move"]
     name: str
     """The primitive's name in JAX."""
-    inputs: list[Operand]
+    inputs: list[Any]
     output: Value
     params: dict[str, Any] = field(default_factory=dict)
     """The primitive's parameters; of a move also `sources`, the index of every output element in all of the inputs,
