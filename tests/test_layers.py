@@ -18,6 +18,7 @@ LAYERS = [
     {"evaluation"},
     {"training"},
     {"exporting", "planning"},
+    {"simulation"},
     {"agents"},
     {"bench"},
     {"experiments", "reporting"},

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from koopax.models.files import load_model
     from koopax.planning.control import control_trained as plan
     from koopax.reporting.build import write_report as report
+    from koopax.simulation.env import SimulatedEnv, SimulatedVectorEnv
     from koopax.training.fitting import fit, fit_seeds
     from koopax.training.run import Run
 
@@ -29,6 +30,8 @@ _HOMES = {
     "KoopaxError": "koopax._errors",
     "KoopaxWarning": "koopax._errors",
     "Run": "koopax.training.run",
+    "SimulatedEnv": "koopax.simulation.env",
+    "SimulatedVectorEnv": "koopax.simulation.env",
     "analyse_spectrum": "koopax.evaluation.spectrum",
     "collect": "koopax.collection.collecting",
     "export": "koopax.exporting.export:export_model",
@@ -48,6 +51,8 @@ __all__ = [
     "KoopaxError",
     "KoopaxWarning",
     "Run",
+    "SimulatedEnv",
+    "SimulatedVectorEnv",
     "__version__",
     "analyse_spectrum",
     "collect",

@@ -11,6 +11,6 @@ Every signature in koopax is written for one example; batches are made with `jax
 | `modes`  | complex Koopman modes; a latent holds their real parts, then their imaginary parts |
 """
 
-from jaxtyping import Array, Float, Int, Key, Num, PRNGKeyArray, PyTree, UInt8
+from jaxtyping import Array, Bool, Float, Int, Key, Num, PRNGKeyArray, PyTree, UInt8
 
-__all__ = ["Array", "Float", "Int", "Key", "Num", "PRNGKeyArray", "PyTree", "UInt8"]
+__all__ = ["Array", "Bool", "Float", "Int", "Key", "Num", "PRNGKeyArray", "PyTree", "UInt8"]

@@ -19,6 +19,7 @@ UNARY: dict[str, str] = {
     "ceil": "ceilf({0})",
     "cos": "cosf({0})",
     "erf": "erff({0})",
+    "erfc": "erfcf({0})",
     "exp": "expf({0})",
     "expm1": "expm1f({0})",
     "floor": "floorf({0})",

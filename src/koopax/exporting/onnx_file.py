@@ -130,6 +130,8 @@ class GraphWriter:
         match kind:
             case "ne":
                 return self.node("Not", [self.node("Equal", given)])
+            case "erfc":
+                return self.node("Sub", [constant(1), self.node("Erf", given)])
             case "square":
                 return self.node("Mul", [given[0], given[0]])
             case "integer_pow":

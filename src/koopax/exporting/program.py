@@ -11,7 +11,7 @@ parameterised is left. An operation outside of this list is refused.
 (The converter jax2onnx would bring a dozen packages, an old orbax-checkpoint among them, and knows nothing of C.)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -25,13 +25,14 @@ from koopax.exporting.functions import Function
 
 # fmt: off
 MAPS = {
-    "abs", "add", "and", "ceil", "clamp", "convert_element_type", "cos", "div", "eq", "erf", "exp", "expm1", "floor",
-    "ge", "gt", "integer_pow", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or",
-    "pow", "rsqrt", "select_n", "sign", "sin", "sqrt", "square", "sub", "tanh",
+    "abs", "add", "and", "ceil", "clamp", "convert_element_type", "cos", "div", "eq", "erf", "erfc", "exp", "expm1",
+    "floor", "ge", "gt", "integer_pow", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not",
+    "or", "pow", "rsqrt", "select_n", "sign", "sin", "sqrt", "square", "sub", "tanh",
 }
 MOVES = {
     "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "expand_dims",
-    "gather", "pad", "reshape", "rev", "scatter", "slice", "split", "squeeze", "transpose",
+    "gather", "pad", "reshape", "rev", "scatter", "slice", "split", "squeeze", "stack",
+    "stop_gradient", "tile", "transpose", "unstack",
 }
 # fmt: on
 LOOPS = {"scan", "while", "cond"}
@@ -104,7 +105,7 @@ def trace(function: Function, form: str) -> Program:
         recorded = needed, outputs, known
         return known
 
-    arrays = jax.jit(constants)(list(closed.consts))
+    arrays = _compiled(constants, list(closed.consts))
     needed, outputs, known = recorded
     concrete = {id(operand): np.asarray(array) for operand, array in zip(known, arrays, strict=True)}
     operations = [
@@ -165,11 +166,19 @@ def _find_sources(operations: list[Operation], form: str) -> None:
     def sources() -> list[Any]:
         return [_numbers(operation, form) for operation in moves]
 
-    for operation, found in zip(moves, jax.jit(sources)(), strict=True):
+    for operation, found in zip(moves, _compiled(sources), strict=True):
         operation.params["sources"] = np.asarray(found)
         count = sum(operand.size for operand in data_operands(operation))
         if operation.params["sources"].min() < 0 or operation.params["sources"].max() >= count:
             raise _refused(f"{operation.name} out of range", form)
+
+
+def _compiled(function: Callable[..., list[Any]], *arguments: Any) -> list[Any]:
+    """What a function returns, in one compiled call; its refusals without what JAX has to say of them."""
+    try:
+        return jax.jit(function)(*arguments)
+    except KoopaxError as error:
+        raise KoopaxError(error.args[0]) from None
 
 
 def _numbers(operation: Operation, form: str) -> Any:

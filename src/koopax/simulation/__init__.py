@@ -1,0 +1,1 @@
+"""Trained models as environments: one, or thousands of copies in one compiled call."""
