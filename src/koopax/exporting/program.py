@@ -90,7 +90,7 @@ def trace(function: Function, form: str) -> Program:
     specs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in function.inputs.values()]
     closed = jax.make_jaxpr(function.call)(*specs)
     arguments = [Value(spec.shape, np.dtype(np.float32)) for spec in specs]
-    recorded: tuple[list[Operation], dict[str, Any], list[Any]]
+    recorded: tuple[list[Operation], dict[str, Any], list[Any]] = ([], {}, [])
 
     def constants(parameters: list[Any]) -> list[Any]:
         """All that the program needs and that parameters alone determine, in one compiled call."""
@@ -124,7 +124,9 @@ def _run(
     known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*parameters, *arguments), strict=True))
 
     def look_up(atom: Any) -> Any:
-        return np.asarray(atom.val, atom.aval.dtype) if isinstance(atom, jax_core.Literal) else known[atom]
+        if isinstance(atom, jax_core.Literal):
+            return np.asarray(atom.val, atom.aval.dtype)  # type: ignore[attr-defined]
+        return known[atom]
 
     for equation in jaxpr.eqns:
         inputs = [look_up(atom) for atom in equation.invars]

@@ -118,7 +118,7 @@ class SimulatedEnv(gymnasium.Env):
             raise KoopaxError("step was called before reset: reset the environment first.")
         space = self._world.action_space
         taken = np.clip(np.asarray(action, np.float32).reshape(space.shape), space.low, space.high)
-        self._now, outcome = _move(self._world.simulator, self._now, taken[None])
+        self._now, outcome = _move(self._world.simulator, self._now, jnp.asarray(taken[None]))
         truncated = int(self._now.steps[0]) >= self._world.max_steps
         state, reward = np.asarray(outcome.states[0]), float(outcome.rewards[0])
         return state, reward, bool(outcome.terminated[0]), truncated, self._info(float(outcome.uncertainty[0]))
