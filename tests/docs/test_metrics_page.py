@@ -61,6 +61,14 @@ def keys(file, *functions):
                 *keys(AGENTS / "sac" / "agent.py", "update_critics", "update_actor"),
             },
         ),
+        (
+            "SAC in imagination",
+            {
+                *keys(AGENTS / "imagination" / "train.py", "_loop", "_dispatch"),
+                *(keys(AGENTS / "imagination" / "agent.py", "_update_actor") - {"entropy", "temperature"}),
+                "environment_steps",
+            },
+        ),
     ],
 )
 def test_logged_metrics_are_explained(heading, logged):

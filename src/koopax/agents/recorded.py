@@ -9,7 +9,7 @@ from koopax._untrusted import reading
 from koopax.agents.run import FORMAT, METRICS, read_document
 from koopax.training.metrics import read_json_lines
 
-KINDS = ("sac", "sac-pixels", "tdmpc")
+KINDS = ("sac", "sac-imagination", "sac-pixels", "tdmpc")
 OLD_CURVE = "curve.jsonl"
 OLD_NAMES = {"steps": "environment_steps", "env_steps": "environment_steps", "return_mean": "evaluation_return"}
 """What agents called these metrics before all of them used the same names."""
@@ -64,11 +64,12 @@ class RecordedRun:
 
     @property
     def curve(self) -> list[Evaluation]:
-        """Its evaluations."""
+        """Its evaluations; by imagined steps, where none is taken in the environment."""
+        steps = "decisions" if self.kind == "sac-imagination" else "environment_steps"
         return [
-            Evaluation(line["environment_steps"], float(line["evaluation_return"]), line.get("seconds"))
+            Evaluation(line[steps], float(line["evaluation_return"]), line.get("seconds"))
             for line in self.metrics
-            if all(_is_number(line.get(name)) for name in ("evaluation_return", "environment_steps"))
+            if all(_is_number(line.get(name)) for name in ("evaluation_return", steps))
             and _is_number(line.get("seconds", 0))
         ]
 

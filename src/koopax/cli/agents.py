@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -22,6 +22,7 @@ app.command(train, name="train", help="Train an agent in an environment.")
 def sac(
     *,
     task: str | None = None,
+    runs: Annotated[tuple[Path, ...], tyro.conf.arg(name="in")] = (),
     out: Path,
     steps: int | None = None,
     seed: int | None = None,
@@ -29,12 +30,15 @@ def sac(
     evaluate_episodes: int | None = None,
     resume: bool = False,
 ) -> None:
-    """Soft Actor-Critic from states, with batch-normalised critics.
+    """Soft Actor-Critic from states, with batch-normalised critics; or in the simulator that a trained model is.
 
     Args:
-        task: a Gymnasium id, a dm_control id or a DMC task such as cheetah-run; HalfCheetah-v5 if none is given.
+        task: a Gymnasium id, a dm_control id or a DMC task such as cheetah-run; that of the model's data, or
+            HalfCheetah-v5, if none is given.
+        runs: run folders of models to train in, from the data that they were trained on, instead of the environment,
+            which then only judges; several, or a folder of several seeds, are penalised where they disagree.
         out: folder for metrics, checkpoints and policy snapshots.
-        steps: environment steps; a million if not given.
+        steps: environment steps, a million if not given; with --in imagined steps, 250000 if not given.
         seed: of everything random; 0 if none is given.
         evaluate_every: environment steps between evaluations.
         evaluate_episodes: episodes per evaluation.
@@ -43,6 +47,10 @@ def sac(
     from koopax.agents import SACConfig, train_sac
     from koopax.agents.run import read_config
 
+    if runs or (resume and _kind(out) == "sac-imagination"):
+        settings = {"steps": steps, "evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes}
+        _imagination(task, runs, out, seed, _given(settings), resume=resume)
+        return
     fixed = {"env": task, "seed": seed}
     if resume:
         recorded = read_config(out, SACConfig)
@@ -54,6 +62,38 @@ def sac(
     with training_progress(f"{config.env} sac", config.steps, None) as watch:
         result = train_sac(config, out, resume=resume, watch=watch)
     _tell(result)
+
+
+def _imagination(
+    task: str | None, runs: tuple[Path, ...], out: Path, seed: int | None, changeable: dict[str, Any], *, resume: bool
+) -> None:
+    """SAC in the models of these runs."""
+    from koopax.agents import ImaginationConfig, train_imagination
+    from koopax.agents.imagination.train import read_runs
+    from koopax.agents.run import read_config
+
+    folders = tuple(str(run) for run in runs)
+    if resume:
+        recorded = read_config(out, ImaginationConfig)
+        _refuse_changes(_given({"env": task, "seed": seed, "runs": folders or None}), recorded, out)
+        given = read_runs(recorded.runs)
+    else:
+        given = read_runs(folders)
+        env = task or given.episodes.metadata.environment
+        if env is None:
+            raise KoopaxError("the data does not name its environment: give --task.")
+        recorded = ImaginationConfig(env=env, runs=folders, seed=seed or 0)
+    config = dataclasses.replace(recorded, **changeable)
+    with training_progress(f"{config.env} sac in imagination", config.steps, None) as watch:
+        result = train_imagination(config, out, given=given, resume=resume, watch=watch)
+    _tell(result)
+
+
+def _kind(folder: Path) -> str | None:
+    """Which agent a folder holds a run of; None where it is no run folder."""
+    from koopax.agents.run import holds_run, read_document
+
+    return read_document(folder).get("kind") if holds_run(folder) else None
 
 
 @train.command
@@ -230,7 +270,7 @@ def _refuse_changes(asked: dict[str, Any], recorded: "AgentConfig", out: Path, t
     for name, value in asked.items():
         was = getattr(recorded, name)
         if value != was:
-            option = {"env": "task"}.get(name, name).replace("_", "-")
+            option = {"env": "task", "runs": "in"}.get(name, name).replace("_", "-")
             raise KoopaxError(
                 f"--{option} {value} differs from the {was} of {str(out)!r}: a resumed run keeps its own, leave it out."
             )

@@ -265,3 +265,62 @@ def start(*, json: bool = False, out: Path | None = None) -> None:
     with progress_bar("measuring") as watch:
         found = measure(watch=watch)
     _show(found, start_table(found), json=json, out=out)
+
+
+@app.command
+def simulator(
+    *,
+    json: bool = False,
+    env: str = "HalfCheetah-v5",
+    cores: tuple[str, ...] = ("koopman", "mlp"),
+    copies: tuple[int, ...] = (1, 64, 1024, 4096),
+    latent_size: int = 128,
+    models: int = 1,
+    rounds: int = 7,
+    out: Path | None = None,
+) -> None:
+    """Time steps of models as environments, one copy and thousands, beside the environment that they stand for.
+
+    Args:
+        json: print one JSON document.
+        env: the environment.
+        cores: which cores to time.
+        copies: how many copies are stepped at once.
+        latent_size: width of the latent, for every core.
+        models: how many models a simulator holds, whose disagreement it tells.
+        rounds: interleaved rounds; the median counts.
+        out: a JSON file to write, such as results/simulator-speed.json.
+    """
+    from koopax.bench.simulator import measure
+    from koopax.cli.tables import simulator_table
+
+    options = {"cores": cores, "copies": copies, "latent_size": latent_size, "models": models, "rounds": rounds}
+    with progress_bar("measuring") as watch:
+        found = measure(environment=env, **options, watch=watch)
+    _show(found, simulator_table(found), json=json, out=out)
+
+
+@app.command
+def export(
+    *,
+    json: bool = False,
+    cores: tuple[str, ...] = ("koopman", "mlp", "gru", "dmdc"),
+    latent_size: int = 128,
+    rounds: int = 7,
+    out: Path | None = None,
+) -> None:
+    """Time a step of exported models: C built by gcc, ONNX in onnxruntime, and JAX beside them.
+
+    Args:
+        json: print one JSON document.
+        cores: which models to time.
+        latent_size: width of the latent, for every core.
+        rounds: interleaved rounds; the median counts.
+        out: a JSON file to write, such as results/export-speed.json.
+    """
+    from koopax.bench.export import measure
+    from koopax.cli.tables import export_speed_table
+
+    with progress_bar("measuring") as watch:
+        found = measure(cores=cores, latent_size=latent_size, rounds=rounds, watch=watch)
+    _show(found, export_speed_table(found), json=json, out=out)

@@ -241,6 +241,29 @@ def pixels_table(found: dict[str, Any]) -> Table:
     return shown
 
 
+def simulator_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench simulator` found."""
+    shown = Table("simulator", "copies", "steps per second", "spread", "× environment", box=box.SIMPLE_HEAD)
+    for row in found["results"]:
+        low, high = row["spread"]
+        rates = (f"{row['steps_per_second']:,.0f}", f"{low:,.0f} to {high:,.0f}", f"{row['over_environment']:.2g}")
+        shown.add_row(row["simulator"], str(row["copies"]), *rates)
+    return shown
+
+
+def export_speed_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench export` found."""
+    heads = ("model", "form", "microseconds per step", "spread", "bytes of constants", "of stack")
+    shown = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in found["results"]:
+        low, high = row["spread"]
+        memory = [f"{row[name]:,}" if name in row else "" for name in ("constant_bytes", "stack_bytes")]
+        shown.add_row(
+            row["model"], row["form"], f"{row['microseconds_per_step']:.3g}", f"{low:.3g} to {high:.3g}", *memory
+        )
+    return shown
+
+
 def _spread(horizon: int, rows: int) -> list[int]:
     """Steps from 1 to the horizon, evenly spread on a logarithmic scale."""
     return sorted({round(step) for step in np.geomspace(1, horizon, rows)})

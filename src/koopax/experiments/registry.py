@@ -5,6 +5,7 @@ from typing import Any
 from koopax._errors import unknown_name
 from koopax.experiments import (
     gradients,
+    imagination,
     init_ablation,
     latent_ablation,
     planning,
@@ -31,6 +32,7 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         planning_options.EXPERIMENT,
         representation.EXPERIMENT,
         search.EXPERIMENT,
+        imagination.EXPERIMENT,
         small_data.EXPERIMENT,
     )
 }

@@ -16,7 +16,7 @@ from koopax._types import Array
 from koopax.data.episodes import Episodes
 from koopax.models.dynamics import DynamicsModel
 from koopax.planning.learned import RewardFunction
-from koopax.simulation.simulator import Outcome, Simulated, Simulator, check_bounds, make_simulator
+from koopax.simulation.simulator import Outcome, Simulated, Simulator, check_bounds, draw, make_simulator, restart
 from koopax.simulation.starts import StartAt, Starts, make_starts
 
 
@@ -110,7 +110,7 @@ class SimulatedEnv(gymnasium.Env):
             starts = make_starts(options["state"], state_size=size, action_size=past[1], past=past[0])
         row = int(self.np_random.integers(len(starts.states)))
         self._now = _begin(self._world.simulator, starts.states[row][None], starts.past_actions[row][None])
-        return starts.states[row].copy(), self._info(0.0)
+        return np.array(starts.states[row]), self._info(0.0)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         """What the model expects of an action."""
@@ -160,7 +160,7 @@ class SimulatedVectorEnv(VectorEnv):
         self.single_observation_space = self._world.observation_space
         self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
-        self._starts = Starts(*map(jnp.asarray, self._world.starts))  # type: ignore[arg-type]
+        self._starts = Starts(*map(jnp.asarray, self._world.starts))
         self._now: Simulated | None = None
 
     def reset(  # type: ignore[override]  (Gymnasium's own types are narrower than what it calls it with)
@@ -206,31 +206,16 @@ def _move(simulator: Simulator, now: Simulated, actions: Array) -> tuple[Simulat
     return simulator.step(now, actions)
 
 
-def _draw(simulator: Simulator, starts: Starts, key: Array, count: int) -> Simulated:
-    rows = jax.random.randint(key, (count,), 0, starts.states.shape[0])
-    return simulator.start(starts.states[rows], starts.past_actions[rows])  # type: ignore[arg-type]
-
-
 @eqx.filter_jit
 def _begin_copies(simulator: Simulator, starts: Starts, key: Array, count: int) -> Simulated:
-    return _draw(simulator, starts, key, count)
+    return draw(simulator, starts, key, count)
 
 
 @eqx.filter_jit
 def _move_copies(
     simulator: Simulator, now: Simulated, actions: Array, starts: Starts, key: Array, max_steps: int
 ) -> tuple[Simulated, Outcome, Array]:
-    """A step of every copy, and a new start for those that ended; encoding is skipped while none did."""
+    """A step of every copy, and a new start for those that ended."""
     moved, outcome = simulator.step(now, actions)
     truncated = moved.steps >= max_steps
-    ended = outcome.terminated | truncated
-
-    def start_again(moved: Simulated) -> Simulated:
-        fresh = _draw(simulator, starts, key, actions.shape[0])
-        return jax.tree.map(lambda new, old: jnp.where(_along(ended, old), new, old), fresh, moved)
-
-    return jax.lax.cond(jnp.any(ended), start_again, lambda same: same, moved), outcome, truncated
-
-
-def _along(mask: Array, array: Array) -> Array:
-    return mask.reshape(-1, *[1] * (array.ndim - 1))
+    return restart(simulator, moved, outcome.terminated | truncated, starts, key), outcome, truncated

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from koopax._errors import KoopaxError
-from koopax._types import Array, Bool, Float, Int
+from koopax._types import Array, Bool, Float, Int, PRNGKeyArray
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.stepping import Stepper
 from koopax.planning.learned import RewardFunction
+from koopax.simulation.starts import Starts
 
 
 class Simulated(NamedTuple):
@@ -90,6 +91,24 @@ class Simulator(eqx.Module):
         terminated = lost | outside | (uncertainty > self.limits.uncertainty)
         outcome = Outcome(states, rewards, terminated, jnp.where(lost, jnp.inf, uncertainty))
         return Simulated(tuple(each.carried for each in found), states, now.steps + 1), outcome
+
+
+def draw(simulator: Simulator, starts: Starts, key: PRNGKeyArray, count: int) -> Simulated:
+    """So many copies at states drawn from the starts."""
+    rows = jax.random.randint(key, (count,), 0, starts.states.shape[0])
+    return simulator.start(jnp.asarray(starts.states)[rows], jnp.asarray(starts.past_actions)[rows])
+
+
+def restart(
+    simulator: Simulator, now: Simulated, ended: Bool[Array, " copies"], starts: Starts, key: PRNGKeyArray
+) -> Simulated:
+    """The copies, those that ended at a new start; nothing is encoded while none did."""
+
+    def start_again(now: Simulated) -> Simulated:
+        fresh = draw(simulator, starts, key, ended.shape[0])
+        return jax.tree.map(lambda new, old: jnp.where(ended.reshape(-1, *[1] * (old.ndim - 1)), new, old), fresh, now)
+
+    return jax.lax.cond(jnp.any(ended), start_again, lambda same: same, now)
 
 
 def make_simulator(

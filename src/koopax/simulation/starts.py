@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from koopax._errors import KoopaxError
+from koopax._types import Array
 from koopax.data.episodes import Episodes
 
 StartAt = Literal["first", "any"]
@@ -14,9 +15,9 @@ StartAt = Literal["first", "any"]
 class Starts(NamedTuple):
     """States to start from, and the actions just taken there, oldest first and NaN where there were none."""
 
-    states: np.ndarray
+    states: np.ndarray | Array
     """[starts, state]."""
-    past_actions: np.ndarray
+    past_actions: np.ndarray | Array
     """[starts, past, action]."""
 
 

@@ -1,0 +1,1 @@
+"""Soft Actor-Critic in a learned simulator, from a fixed dataset."""
