@@ -71,17 +71,20 @@ def _imagination(
     from koopax.agents import ImaginationConfig, train_imagination
     from koopax.agents.imagination.train import read_runs
     from koopax.agents.run import read_config
+    from koopax.envs import refuse_module
 
     folders = tuple(str(run) for run in runs)
     if resume:
         recorded = read_config(out, ImaginationConfig)
-        _refuse_changes(_given({"env": task, "seed": seed, "runs": folders or None}), recorded, out)
+        _refuse_changes(_given({"env": task, "seed": seed, "runs": folders or None}), recorded, out, task)
         given = read_runs(recorded.runs)
     else:
         given = read_runs(folders)
         env = task or given.episodes.metadata.environment
         if env is None:
             raise KoopaxError("the data does not name its environment: give --task.")
+        if task is None:
+            refuse_module(env, f"the data of {folders[0]!r}", f"add --task {env} if you trust it")
         recorded = ImaginationConfig(env=env, runs=folders, seed=seed or 0)
     config = dataclasses.replace(recorded, **changeable)
     with training_progress(f"{config.env} sac in imagination", config.steps, None) as watch:
