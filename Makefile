@@ -32,7 +32,7 @@ storm: $(READY)
 	$(BIN)/python tests/reliability/storm.py --rounds 30 --out results/reliability/storm.json
 
 fuzz: $(READY)
-	$(BIN)/python tests/reliability/fuzz.py --inputs 100000 --out results/reliability/fuzz.json
+	$(BIN)/python tests/reliability/fuzz.py --inputs 100000 --guided 5000 --out results/reliability/fuzz.json
 
 load: $(READY)
 	$(BIN)/python tests/reliability/load.py --rollouts 100000 --out results/reliability/load.json

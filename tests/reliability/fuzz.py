@@ -1,21 +1,27 @@
 """Spoils files by the thousand and reads them: nothing but a result or one sentence of a `KoopaxError` may come out.
 
-    python tests/reliability/fuzz.py --inputs 100000 --out results/reliability/fuzz.json
+    python tests/reliability/fuzz.py --inputs 100000 --guided 2000 --out results/reliability/fuzz.json
 
-Loaders run in a child process, so that a crash of a library is found and counted as well. What broke is kept in
-`corpus/`, where the tests read it again.
+Loaders run in a child process, so that a crash of a library is found and counted as well; it is a fork of one that has
+imported everything. All are attacked in turns, and what was found so far is written after every turn. `--guided` lets
+atheris look for so many inputs of each loader besides, where it is installed. What broke is kept in `corpus/`, where
+the tests read it again.
 """
 
 import argparse
+import contextlib
 import faulthandler
+import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -25,9 +31,17 @@ CORPUS = HERE / "corpus"
 MEMORY_DISK = Path("/dev/shm")
 SECONDS = 20
 MEMORY = 8 << 30
-# What takes longest is tried less often: a command line starts an interpreter's worth of imports.
-SHARES = {"command line": 0.005, "model file": 0.1, "run folder": 0.1, "Minari folder": 0.1, "frames": 0.1}
-SHARES |= {"training resumed": 0.05, "agent resumed": 0.02}
+TURNS = 5
+# What takes longest is tried less often: building a model takes milliseconds, an environment or a command line more.
+SHARES = {
+    "command line": 0.005,
+    "model file": 0.1,
+    "run folder": 0.1,
+    "Minari folder": 0.1,
+    "frames": 0.1,
+    "training resumed": 0.05,
+    "agent resumed": 0.02,
+}
 COUNTED = ("inputs", "read", "refused", "failed")
 
 
@@ -49,7 +63,7 @@ def attack(read, path) -> str:
 
 
 def child(name: str, seed: int, count: int, folder: Path) -> None:
-    """Attack one loader so many times; one line of JSON for each input that must not have ended so."""
+    """Attack one loader so many times; a line of JSON in `failures` for each input that must not have ended so."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -63,8 +77,10 @@ def child(name: str, seed: int, count: int, folder: Path) -> None:
 
     signal.signal(signal.SIGPROF, alarm)  # seconds of this process: others may keep the machine busy
     target = TARGETS[name]
-    (folder / "made").mkdir()
-    made = target.make(folder / "made")
+    if not (folder / "made").is_file():
+        (folder / "first").mkdir(exist_ok=True)
+        (folder / "made").write_text(str(target.make(folder / "first")))
+    made = Path((folder / "made").read_text())
     totals = Counter()
     for number in range(seed, seed + count):
         rng = np.random.default_rng(number)
@@ -77,7 +93,8 @@ def child(name: str, seed: int, count: int, folder: Path) -> None:
             totals[attack(target.read, path)] += 1
         except Exception as error:
             totals["failed"] += 1
-            print(json.dumps({"failed": f"{type(error).__name__}: {error}"[:400], "number": number}), flush=True)
+            with open(folder / "failures", "a") as file:
+                file.write(json.dumps(f"{number}: {type(error).__name__}: {error}"[:400]) + "\n")
             keep(folder / "spoilt", name, number)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -88,70 +105,125 @@ def keep(spoilt: Path, name: str, number: int) -> None:
     shutil.copytree(spoilt, CORPUS / f"{name.replace(' ', '-')}-{number}", dirs_exist_ok=True)
 
 
-def run_target(name: str, seed: int, count: int) -> tuple[Counter, list[str]]:
+def forked(name: str, seed: int, count: int, folder: Path) -> int:
+    """The code that a child ended with, minus the number of a signal that ended it."""
+    if number := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+    code = 1
+    try:
+        child(name, seed, count, folder)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def run_target(name: str, seed: int, count: int, folder: Path) -> tuple[Counter, list[str]]:
     """Attack one loader; a crash of the child is a failure as well, after which another goes on."""
     totals, failures, end = Counter(), [], seed + count
+    folder.mkdir(exist_ok=True)
     while seed < end:
-        with tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None) as folder:
-            command = [sys.executable, __file__, "--child", name, str(seed), str(end - seed), folder]
-            ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-            place = Path(folder)
-            if not (place / "totals").is_file():
-                raise SystemExit(f"{name} could not be attacked at all")
-            lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith('{"failed"')]
-            failures += [f"{line['number']}: {line['failed']}" for line in lines]
-            totals += Counter(json.loads((place / "totals").read_text()))
-            reached = int((place / "number").read_text())
-            if ended.returncode:
-                totals += Counter(inputs=1, failed=1)
-                failures.append(f"{reached}: the process ended with {ended.returncode}")
-                keep(place / "spoilt", name, reached)
-            seed = reached + 1
+        for left in ("totals", "number", "failures"):
+            (folder / left).unlink(missing_ok=True)
+        code = forked(name, seed, end - seed, folder)
+        if not (folder / "number").is_file():
+            raise SystemExit(f"{name} could not be attacked at all")
+        reached = int((folder / "number").read_text())
+        if (folder / "totals").is_file():
+            totals += Counter(json.loads((folder / "totals").read_text()))
+        if (folder / "failures").is_file():
+            failures += [json.loads(line) for line in (folder / "failures").read_text().splitlines()]
+        if code:
+            totals += Counter(inputs=1, failed=1)
+            failures.append(f"{reached}: the process ended with {code}")
+            keep(folder / "spoilt", name, reached)
+        seed = reached + 1
     return totals, failures
+
+
+def run_guided(name: str, runs: int, folder: Path) -> tuple[dict, list[str]]:
+    """Let atheris choose the bytes of one loader's file."""
+    command = [sys.executable, str(HERE / "guided.py"), name, f"-runs={runs}", "-rss_limit_mb=8192", "-print_funcs=0"]
+    began = time.perf_counter()
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
+    ran = re.search(r"Done (\d+) runs", done.stderr)
+    covered = re.findall(r"cov: (\d+)", done.stderr)
+    found = {
+        "inputs": int(ran[1]) if ran else 0,
+        "covered": int(covered[-1]) if covered else 0,
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+    for crash in folder.glob("crash-*"):
+        (CORPUS / f"guided-{name.replace(' ', '-')}").mkdir(parents=True, exist_ok=True)
+        shutil.copy(crash, CORPUS / f"guided-{name.replace(' ', '-')}")
+    return found, [] if ran and not done.returncode else [f"guided: {done.stderr[-800:]}"]
 
 
 def main() -> None:
     """Attack all loaders and write the totals."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=1000)
+    parser.add_argument("--guided", type=int, default=0, help="inputs of each loader that atheris looks for")
     parser.add_argument("--only", help="one loader")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     sys.path.insert(0, str(HERE))
-    if arguments.child:
-        name, seed, count, folder = arguments.child
-        child(name, int(seed), int(count), Path(folder))
-        return
-    from targets import TARGETS
+    import resuming  # noqa: F401  (so that the children have it)
+    from targets import GUIDED, TARGETS
 
+    import koopax.cli  # noqa: F401
     from koopax._provenance import provenance
     from koopax.training.run import write_json
 
     names = [arguments.only] if arguments.only else list(TARGETS)
-    shares = {name: SHARES.get(name, 1.0) for name in names}
-    found, failures, began = {}, {}, time.perf_counter()
-    for name in names:
-        count = -int(-arguments.inputs * shares[name] // sum(shares.values()))
-        start = time.perf_counter()
-        totals, failed = run_target(name, arguments.seed, count)
-        found[name] = {key: totals[key] for key in COUNTED} | {"seconds": round(time.perf_counter() - start, 1)}
-        failures |= {name: failed} if failed else {}
-        print(name, found[name], *failed[:20], sep="\n  ", file=sys.stderr, flush=True)
+    share = {name: SHARES.get(name, 1.0) for name in names}
+    counts = {name: -int(-arguments.inputs * share[name] // sum(share.values())) for name in names}
+    found = {name: Counter() for name in names}
+    guided: dict[str, dict] = {}
+    failures: dict[str, list[str]] = {}
+
+    def write() -> None:
+        asked = f"--inputs {arguments.inputs} --guided {arguments.guided} --seed {arguments.seed}"
+        document = {
+            "command": f"python tests/reliability/fuzz.py {asked}",
+            "totals": {key: sum(each[key] for each in found.values()) for key in COUNTED},
+            "loaders": {
+                name: {key: round(each[key], 1) for key in (*COUNTED, "seconds")} for name, each in found.items()
+            },
+            "guided": guided,
+            "failures": failures,
+            **provenance(),
+        }
+        if arguments.out:
+            write_json(arguments.out, document)
+
+    with tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None) as place:
+        for turn in range(TURNS):
+            for number, name in enumerate(names):
+                begin, end = (counts[name] * each // TURNS for each in (turn, turn + 1))
+                start = time.perf_counter()
+                seed = arguments.seed + begin
+                totals, failed = run_target(name, seed, end - begin, Path(place) / str(number))
+                found[name] += totals + Counter(seconds=time.perf_counter() - start)
+                if failed:
+                    failures.setdefault(name, []).extend(failed)
+                print(turn, name, {key: found[name][key] for key in COUNTED}, *failed[:20], sep=" ", file=sys.stderr)
+            write()
+        for name in GUIDED if arguments.guided and importlib.util.find_spec("atheris") else ():
+            if name in names:
+                (folder := Path(place) / f"guided-{len(guided)}").mkdir()
+                guided[name], failed = run_guided(name, arguments.guided, folder)
+                if failed:
+                    failures.setdefault(name, []).extend(failed)
+                print("guided", name, guided[name], *failed, sep=" ", file=sys.stderr)
+                write()
     totals = {key: sum(each[key] for each in found.values()) for key in COUNTED}
-    document = {
-        "command": f"python tests/reliability/fuzz.py --inputs {arguments.inputs} --seed {arguments.seed}",
-        "totals": totals,
-        "seconds": round(time.perf_counter() - began, 1),
-        "loaders": found,
-        "failures": failures,
-        **provenance(),
-    }
-    if arguments.out:
-        write_json(arguments.out, document)
-    print(json.dumps(totals))
+    print(json.dumps(totals | {"guided": sum(each["inputs"] for each in guided.values())}))
     sys.exit(bool(failures))
 
 

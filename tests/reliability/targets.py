@@ -342,7 +342,7 @@ TARGETS = {
     "model file": Target(make_model, koopax.load_model, (any_file, spoil_model, spoil_model, spoil_model)),
     "run folder": Target(make_run, read_run, (any_file, spoil_config, spoil_config)),
     "agent folder": Target(make_agent, read_agent_run, (any_file, spoil_config, spoil_config)),
-    "metrics": Target(make_run, lambda p: read_json_lines(p / "metrics.jsonl"), (any_file,)),
+    "metrics": Target(make_agent, lambda p: read_json_lines(p / "metrics.jsonl"), (any_file,)),
     "checkpoint": Target(make_checkpoint, read_checkpoint, (any_file, spoil_arrays)),
     "training resumed": Target(
         lazily("make_training"), lazily("resume_training"), (lazily("spoil_content"), lazily("spoil_content"), any_file)
@@ -353,6 +353,10 @@ TARGETS = {
     "policy": Target(make_policy, read_policy, (any_file, spoil_arrays)),
     "command line": Target(make_arguments, run_arguments, (spoil_arguments,)),
 }
+
+# Those in which bytes of a file decide what happens, so that coverage can guide their choice.
+GUIDED = ("npz", "npz compressed", "D4RL HDF5", "Parquet", "CSV", "model file", "agent folder", "metrics", "checkpoint")
+GUIDED += ("policy",)
 
 
 def copy(made: Path, to: Path) -> Path:
