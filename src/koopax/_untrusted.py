@@ -76,6 +76,8 @@ def from_json(kind: type[T], document: Any) -> T:
         if name not in known:
             raise TypeError(f"{name!r} is no setting of this version")
         values[name] = _tuples(value)
+        if get_origin(wanted[name]) is list and isinstance(value, list):
+            values[name] = list(values[name])
         if not _fits(values[name], wanted[name]):
             raise TypeError(f"{name} is {value!r}")
     return kind(**values)
@@ -101,6 +103,8 @@ def _fits(value: Any, kind: Any) -> bool:
             return False
         kinds = arguments[:1] * len(value) if arguments[-1:] == (Ellipsis,) else arguments
         return len(kinds) == len(value) and all(map(_fits, value, kinds))
+    if origin is list:
+        return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value)
     if origin in (dict, Mapping):
         return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())
     if isinstance(value, bool):

@@ -17,7 +17,7 @@ from targets import episodes
 import koopax
 from koopax import KoopaxError
 from koopax._atomic import beside, check_place, new_file, new_folder
-from koopax._untrusted import read_npz
+from koopax._untrusted import from_json, read_npz
 from koopax.data import load, save
 from koopax.data.sources import folder
 
@@ -179,6 +179,20 @@ def test_settings_that_ask_for_more_memory_than_there_is_are_one_sentence(tmp_pa
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "there is not enough memory (Unable to allocate" in done.stderr
+
+
+@dataclasses.dataclass
+class Remembered:
+    errors: list[float] = dataclasses.field(default_factory=list)
+    sizes: tuple[int, ...] = ()
+
+
+def test_lists_and_tuples_come_back_from_json_as_what_they_were():
+    there = Remembered([1.0, 2.0], (3, 4))
+    assert from_json(Remembered, json.loads(json.dumps(dataclasses.asdict(there)))) == there
+    for wrong in ({"errors": ["x"]}, {"errors": 3.0}, {"sizes": [0.5]}):
+        with pytest.raises(TypeError):
+            from_json(Remembered, wrong)
 
 
 def test_what_lies_here_does_not_take_the_place_of_a_package(tmp_path):
