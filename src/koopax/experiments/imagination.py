@@ -74,11 +74,12 @@ BUDGETS = {
     "smoke": ImaginationBudget(("halfcheetah",), 4_000, 2, 10, 1, TINY, latent_size=16),
     "cpu": ImaginationBudget(
         ("halfcheetah",),
-        100_000,
+        50_000,
         3,
-        1_500,
+        400,
         1,
-        {"steps": 200_000, "evaluate_every": 50_000, "clone_updates": 5_000, "batch_size": 256},
+        {"steps": 60_000, "evaluate_every": 20_000, "clone_updates": 4_000, "evaluate_episodes": 3},
+        latent_size=128,
     ),
     "paper": ImaginationBudget(
         ("halfcheetah", "hopper"), 1_000_000, 7, 50_000, 5, {"steps": 10_000_000, "evaluate_every": 500_000}
