@@ -46,7 +46,14 @@ def reproduce(folder, name, data):
     )
 
 
-@pytest.mark.parametrize("name", ["latent-ablation", pytest.param("gradients", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "latent-ablation",
+        pytest.param("gradients", marks=pytest.mark.slow),
+        pytest.param("imagination", marks=pytest.mark.slow),
+    ],
+)
 def test_smoke(folder, name):
     done = reproduce(folder, name, folder / "data")
     assert done.returncode == 0, done.stderr

@@ -47,7 +47,13 @@ def make_model(core, options):
     return eqx.combine(jax.tree.unflatten(structure, moved), fixed)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+# Each compiles its own programs: those that the others hold nothing of are quick.
+QUICK = ("koopman with a history", "bilinear", "gru", "dssm", "edmd")
+
+
+@pytest.fixture(
+    scope="module", params=[name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
 def case(request):
     """A model, a start, actions, and what the model makes of them."""
     model = make_model(*MODELS[request.param])
