@@ -179,7 +179,8 @@ def strange(state):
 
 
 def test_every_kind_of_operation_in_onnx_and_c(tmp_path):
-    from koopax.exporting.c_body import Constants, FunctionWriter
+    from koopax.exporting.c_body import FunctionWriter
+    from koopax.exporting.c_formulas import Constants
     from koopax.exporting.onnx_file import _onnx, _plain
 
     runtime = pytest.importorskip("onnxruntime")

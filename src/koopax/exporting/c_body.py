@@ -4,96 +4,13 @@ Every operation is a loop over one scratch array on the stack, in which an inter
 that are no longer needed.
 """
 
-import hashlib
-from collections.abc import Callable
-
 import numpy as np
 
+from koopax.exporting.c_formulas import BINARY, Constants, formula, literal
 from koopax.exporting.program import Operand, Operation, Program, Value, data_operands, is_reshape
 
 # A move of more pieces than this reads its indices from a table.
 MOST_PIECES = 8
-
-UNARY: dict[str, str] = {
-    "abs": "fabsf({0})",
-    "ceil": "ceilf({0})",
-    "cos": "cosf({0})",
-    "erf": "erff({0})",
-    "erfc": "erfcf({0})",
-    "exp": "expf({0})",
-    "expm1": "expm1f({0})",
-    "floor": "floorf({0})",
-    "log": "logf({0})",
-    "log1p": "log1pf({0})",
-    "logistic": "1.0f / (1.0f + expf(-{0}))",
-    "neg": "-{0}",
-    "not": "(float)({0} == 0.0f)",
-    "rsqrt": "1.0f / sqrtf({0})",
-    "sign": "(float)(({0} > 0.0f) - ({0} < 0.0f))",
-    "sin": "sinf({0})",
-    "sqrt": "sqrtf({0})",
-    "square": "{0} * {0}",
-    "tanh": "tanhf({0})",
-}
-BINARY: dict[str, str] = {
-    "add": "{0} + {1}",
-    "and": "(float)({0} != 0.0f && {1} != 0.0f)",
-    "div": "{0} / {1}",
-    "eq": "(float)({0} == {1})",
-    "ge": "(float)({0} >= {1})",
-    "gt": "(float)({0} > {1})",
-    "le": "(float)({0} <= {1})",
-    "lt": "(float)({0} < {1})",
-    "max": "({0} > {1} || {0} != {0}) ? {0} : {1}",
-    "min": "({0} < {1} || {0} != {0}) ? {0} : {1}",
-    "mul": "{0} * {1}",
-    "ne": "(float)({0} != {1})",
-    "or": "(float)({0} != 0.0f || {1} != 0.0f)",
-    "pow": "powf({0}, {1})",
-    "sub": "{0} - {1}",
-}
-
-
-class Constants:
-    """The static arrays of a header; equal ones are written once."""
-
-    def __init__(self, prefix: str):
-        self.prefix = prefix
-        self.arrays: dict[str, tuple[str, np.ndarray]] = {}
-
-    def name(self, array: np.ndarray) -> str:
-        """The name of an array of these numbers, floats or integers."""
-        array = np.ascontiguousarray(array)
-        digest = hashlib.sha256(array.dtype.str.encode() + array.tobytes()).hexdigest()
-        if digest not in self.arrays:
-            self.arrays[digest] = (f"{self.prefix}_constant_{len(self.arrays)}", array)
-        return self.arrays[digest][0]
-
-    def num_bytes(self) -> int:
-        """What they take as float and int of 4 bytes."""
-        return 4 * sum(array.size for _, array in self.arrays.values())
-
-    def text(self) -> str:
-        """Their definitions."""
-        lines = []
-        for name, array in self.arrays.values():
-            whole = array.dtype.kind == "i"
-            numbers = [str(each) if whole else literal(each) for each in array.ravel().tolist()]
-            rows = [", ".join(numbers[start : start + 12]) for start in range(0, len(numbers), 12)]
-            kind = "int" if whole else "float"
-            lines.append(f"static const {kind} {name}[{array.size}] = {{\n    " + ",\n    ".join(rows) + "};")
-        return "\n".join(lines)
-
-
-def literal(value: float) -> str:
-    """A float of C with all of its digits."""
-    if np.isnan(value):
-        return "NAN"
-    if np.isinf(value):
-        return "INFINITY" if value > 0 else "(-INFINITY)"
-    text = f"{value:.9g}"
-    text = text if any(mark in text for mark in ".e") else text + ".0"
-    return f"({text}f)" if value < 0 or text.startswith("-") else f"{text}f"
 
 
 class FunctionWriter:
@@ -209,14 +126,14 @@ class FunctionWriter:
     def _map(self, operation: Operation, place: int) -> None:
         size = operation.output.size
         given = [self._spread(operand, operation.output.shape) for operand in operation.inputs]
-        self._loop(size, f"scratch[{place} + i] = {_formula(operation, given)};")
+        self._loop(size, f"scratch[{place} + i] = {formula(operation, given)};")
 
     def _spread(self, operand: Operand, shape: tuple[int, ...]) -> str:
         """The element that stands at index i of an array of that shape, over which the operand is broadcast."""
         if isinstance(operand, np.ndarray):
             return self._element(np.broadcast_to(operand, shape))
         if operand.shape in ((), shape):
-            return self._element(operand)
+            return self._element(operand, "i" if operand.shape else "0")
         terms, inner, outer = [], operand.size, int(np.prod(shape, dtype=int))
         for own, whole in zip(operand.shape, shape, strict=True):
             inner, outer = inner // own, outer // whole
@@ -296,32 +213,6 @@ class FunctionWriter:
             f"        scratch[{place} + i] = found;",
             "    }",
         ]
-
-
-def _formula(operation: Operation, given: list[str]) -> str:
-    name = operation.name
-    if name in UNARY:
-        return UNARY[name].format(*given)
-    if name in BINARY:
-        return BINARY[name].format(*given)
-    special: dict[str, Callable[[], str]] = {
-        "clamp": lambda: "{1} < {0} ? {0} : ({1} > {2} ? {2} : {1})".format(*given),
-        "convert_element_type": lambda: _converted(operation, given[0]),
-        "integer_pow": lambda: _power(given[0], operation.params["y"]),
-        "select_n": lambda: f"{given[0]} != 0.0f ? {given[2]} : {given[1]}",
-    }
-    return special[name]()
-
-
-def _converted(operation: Operation, given: str) -> str:
-    if operation.output.dtype.kind == "b":
-        return f"(float)({given} != 0.0f)"
-    return f"truncf({given})" if operation.output.dtype.kind in "iu" else given
-
-
-def _power(given: str, exponent: int) -> str:
-    product = " * ".join([given] * abs(exponent)) or "1.0f"
-    return product if exponent >= 0 else f"1.0f / ({product})"
 
 
 def _contraction_sizes(operation: Operation) -> tuple[int, int, int, int]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from koopax._atomic import new_file
-from koopax.exporting.c_body import Constants, FunctionWriter
+from koopax.exporting.c_body import FunctionWriter
+from koopax.exporting.c_formulas import Constants
 from koopax.exporting.functions import ModelFunctions
 from koopax.exporting.program import trace
 
