@@ -9,6 +9,7 @@ from koopax.models.dictionaries import DICTIONARIES
 from koopax.models.networks import ACTIVATIONS
 
 ENCODERS = ("network", *DICTIONARIES)
+HISTORY_ENCODERS = ("stacked", "recurrent")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class ModelConfig:
     functions then are the latent, whatever `latent_size` and the hidden layers say."""
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the dictionary."""
+    history: int = 1
+    """Observations that the encoder sees, the newest among them, and one action fewer; 1 where one tells all."""
+    history_encoder: str = "stacked"
+    """How a network sees them: "stacked" side by side, or "recurrent", which takes any number."""
     reencode_every: int | None = None
     """Steps after which a rollout decodes and encodes again, in training and everywhere else unless told otherwise;
     None for never."""
@@ -51,6 +56,10 @@ class ModelConfig:
                 raise KoopaxError(f"the data has no actions, and {NO_ACTIONS}")
             if not isinstance(size, int) or size < 1:
                 raise KoopaxError(f"{name} is {size!r}: use a whole number of 1 or more.")
+        if not isinstance(self.history, int) or self.history < 1:
+            raise KoopaxError(f"history is {self.history!r}: use 1 for the newest observation alone, or more.")
+        if self.history_encoder not in HISTORY_ENCODERS:
+            raise unknown_name("history encoder", self.history_encoder, list(HISTORY_ENCODERS))
         for name in ("encoder_hidden", "decoder_hidden", "reward_hidden"):
             widths = getattr(self, name)
             if name == "reward_hidden" and widths is None:
