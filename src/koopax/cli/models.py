@@ -140,6 +140,7 @@ def evaluate(
     seed: int = SEED,
     best: bool = False,
     reencode_every: int | Literal["never"] | None = None,
+    whole_episodes: bool = False,
     json: bool = False,
     columns: TableColumns = TableColumns(),  # noqa: B008  (frozen)
 ) -> None:
@@ -153,14 +154,26 @@ def evaluate(
         seed: decides the windows.
         best: the model with the lowest validation loss instead of the last one.
         reencode_every: decode and encode again after so many steps, or never; as the model does by default.
+        whole_episodes: instead of windows, predict every episode from its first observations to its end, and print the
+            error and the fit in percent of each column.
         json: print one JSON document.
         columns: for CSV and Parquet tables.
     """
-    from koopax.cli.tables import error_table
+    from koopax.cli.tables import error_table, whole_table
     from koopax.evaluation.prediction import prediction_error
     from koopax.training.tasks import model_and_test_episodes, reference_of
 
     model, episodes = model_and_test_episodes(run, source, best=best, **columns.options())
+    if whole_episodes:
+        from koopax.evaluation.whole import whole_episodes as predict_whole
+
+        with progress_bar("predicting") as watch:
+            whole = predict_whole(model, episodes, reencode_every=reencode_every, watch=watch)
+        if json:
+            print_json(whole.to_json())
+        else:
+            results().print(whole_table(whole))
+        return
     with progress_bar("predicting") as watch:
         error = prediction_error(
             model,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from koopax._errors import NO_ACTIONS, KoopaxError, unknown_name
+from koopax._errors import KoopaxError, unknown_name
 from koopax.models.dictionaries import DICTIONARIES
 from koopax.models.networks import ACTIVATIONS
 
@@ -21,7 +21,7 @@ class ModelConfig:
     state_size: int
     """Components of a state."""
     action_size: int
-    """Components of an action."""
+    """Components of an action; 0 for a system that nobody acts on."""
     latent_size: int = 512
     """Real width of a latent, to which a Koopman core with an action history adds the actions that it remembers."""
     encoder_hidden: tuple[int, ...] = (256,)
@@ -52,10 +52,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("state_size", "action_size", "latent_size"):
             size = getattr(self, name)
-            if name == "action_size" and size == 0:
-                raise KoopaxError(f"the data has no actions, and {NO_ACTIONS}")
-            if not isinstance(size, int) or size < 1:
-                raise KoopaxError(f"{name} is {size!r}: use a whole number of 1 or more.")
+            least = 0 if name == "action_size" else 1
+            if not isinstance(size, int) or size < least:
+                raise KoopaxError(f"{name} is {size!r}: use a whole number of {least} or more.")
         if not isinstance(self.history, int) or self.history < 1:
             raise KoopaxError(f"history is {self.history!r}: use 1 for the newest observation alone, or more.")
         if self.history_encoder not in HISTORY_ENCODERS:

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from koopax._types import Array, Float, PRNGKeyArray
+from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary
 from koopax.models.networks import ACTIVATIONS, MLP, Linear, LinearPath
@@ -47,6 +47,26 @@ def latest(rows: Float[Array, "rows column"], count: int) -> Float[Array, "count
     """The last `count` rows, with rows of NaN before them where there are fewer."""
     missing = max(0, count - rows.shape[0])
     return jnp.pad(rows, ((missing, 0), (0, 0)), constant_values=jnp.nan)[missing + rows.shape[0] - count :]
+
+
+def seen_later(
+    past: Past,
+    states: Float[Array, "points batch state"],
+    actions: Float[Array, "time batch action"],
+    steps: Int[Array, " steps"],
+) -> Past:
+    """What an encoder sees after those steps of a batch of windows, counted from 0: `[steps, batch, …]`.
+
+    `past` is `[batch, …]`, of the windows' starts; states and actions are normalised.
+    """
+    observed, taken = past.states.shape[1], past.actions.shape[1]
+    all_states = jnp.concatenate([jnp.swapaxes(past.states, 0, 1)[:-1], states])
+    all_actions = jnp.concatenate([jnp.swapaxes(past.actions, 0, 1), actions])
+
+    def rows(line: Array, count: int) -> Array:
+        return jnp.moveaxis(line[steps[:, None] + 1 + jnp.arange(count)], 1, 2)
+
+    return Past(rows(all_states, observed), rows(all_actions, taken))
 
 
 class HistoryEncoder(eqx.Module):

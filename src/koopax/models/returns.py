@@ -1,34 +1,16 @@
 """A rollout that returns to the encoder on the way: parallel within a segment, sequential from one to the next."""
 
-from typing import Protocol
-
 import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float
+from koopax.models.encoding import Encoding
 from koopax.models.history import Past
 from koopax.models.latent import LatentDynamics, Start, latent_of
 
 
-class Returning(Protocol):
-    """What a return to the encoder needs of a model."""
-
-    @property
-    def core(self) -> LatentDynamics:
-        """What moves the latents."""
-        ...
-
-    def reencode(self, latent: Array, past: Past | None = None) -> Array:
-        """The latent in the place of one that was reached, with what is known of the past then."""
-        ...
-
-    def remember(self, past: Past | None, latents: Array, actions: Array) -> Past | None:
-        """What is known of the past some steps later."""
-        ...
-
-
 def unroll(
-    model: Returning,
+    model: Encoding,
     start: Start,
     past: Past | None,
     actions: Float[Array, "time action"],

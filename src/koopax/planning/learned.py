@@ -32,8 +32,8 @@ class RememberedStart(eqx.Module):
 class ReturnedLatents(eqx.Module):
     """Latents of candidates of a model with a history, as they are reached and as the next step starts from them."""
 
-    reached: Float[Array, "time+1 candidate latent"]
-    begun: Float[Array, "time+1 candidate latent"]
+    reached: Float[Array, "*points candidate latent"]
+    begun: Float[Array, "*points candidate latent"]
 
 
 class LearnedModel(eqx.Module):

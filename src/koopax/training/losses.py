@@ -10,10 +10,10 @@ from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.data.windows import Windows
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.encoding import past_of_windows
-from koopax.models.history import Past
+from koopax.models.history import Past, seen_later
 from koopax.models.latent import in_chunks, steps_every
 from koopax.training.config import TrainConfig
-from koopax.training.pasts import forgetting, seen_later
+from koopax.training.pasts import forgetting
 
 
 def loss_weights(config: TrainConfig) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Histories in training: some windows forget part of theirs, and the encoder is asked about steps within a window.
+"""Histories in training: some windows forget part of theirs.
 
 An episode's first steps are few, and there less is known than anywhere else. So that a model learns what to make of
 that, a share of all windows forgets the older part of its history, as if the episode had begun later.
@@ -7,7 +7,7 @@ that, a share of all windows forgets the older part of its history, as if the ep
 import jax
 import jax.numpy as jnp
 
-from koopax._types import Array, Float, Int, PRNGKeyArray
+from koopax._types import PRNGKeyArray
 from koopax.models.history import Past
 
 FORGETTING = 0.1
@@ -25,23 +25,3 @@ def forgetting(past: Past, key: PRNGKeyArray) -> Past:
         jnp.where((age <= known)[:, None], past.states, jnp.nan),
         jnp.where((taken <= known)[:, None], past.actions, jnp.nan),
     )
-
-
-def seen_later(
-    past: Past,
-    states: Float[Array, "time+1 batch state"],
-    actions: Float[Array, "time batch action"],
-    steps: Int[Array, " steps"],
-) -> Past:
-    """What an encoder sees after those steps of a batch of windows, counted from 0: `[steps, batch, …]`.
-
-    `past` is `[batch, …]`, of the windows' starts; states and actions are normalised.
-    """
-    observed, taken = past.states.shape[1], past.actions.shape[1]
-    all_states = jnp.concatenate([jnp.swapaxes(past.states, 0, 1)[:-1], states])
-    all_actions = jnp.concatenate([jnp.swapaxes(past.actions, 0, 1), actions])
-
-    def rows(line: Array, count: int) -> Array:
-        return jnp.moveaxis(line[steps[:, None] + 1 + jnp.arange(count)], 1, 2)
-
-    return Past(rows(all_states, observed), rows(all_actions, taken))
