@@ -52,9 +52,9 @@ def trusting(model: DynamicsModel) -> FilterNoise:
 
 def fit_noise(model: DynamicsModel, train: Episodes) -> FilterNoise:
     """The variances of every mode in the episodes that a model with a Koopman core was trained on."""
-    check_noise(
-        model, trusting(model) if isinstance(model.core, KoopmanCore) else FilterNoise(jnp.ones(1), jnp.ones(1))
-    )
+    if not isinstance(model.core, KoopmanCore):
+        raise KoopaxError(f"a filter with noise needs a Koopman core, not {model.config.core!r}: use Estimator(model).")
+    check_noise(model, trusting(model))
     if int(train.lengths.max()) < 2:
         raise KoopaxError("noise shows in two steps in a row, and no episode has two: give longer episodes.")
     found, count = np.zeros(2), 0
@@ -63,7 +63,6 @@ def fit_noise(model: DynamicsModel, train: Episodes) -> FilterNoise:
         found = found + np.stack([np.asarray(each, np.float64) for each in _moments(model, windows)])
         count += batch.rewards.shape[1]
     variance, lagged = found / count
-    assert isinstance(model.core, KoopmanCore)
     real, imag = (np.asarray(part, np.float64) for part in discretise(model.core.spectrum).transition)
     size = np.maximum(real**2 + imag**2, 1e-12)
     # A mode that forgets at once tells nothing of where its errors come from: they count as the step's.
