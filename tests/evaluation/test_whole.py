@@ -31,9 +31,9 @@ def test_every_episode_is_predicted_from_its_first_history_to_its_end(history, m
         true.append(episode.observations[history:])
     errors, true = np.concatenate(errors), np.concatenate(true).astype(np.float64)
     missed = np.linalg.norm(errors, axis=0) / np.linalg.norm(true - true.mean(axis=0), axis=0)
+    watched = []
     for together in (30, 100_000):  # one episode at a time, and all at once
         monkeypatch.setattr(whole, "TOGETHER", together)
-        watched = []
         found = whole_episodes(model, episodes, watch=lambda *now: watched.append(now))
         document = found.to_json()
         assert list(document["columns"]) == ["voltage", "current"]

@@ -57,7 +57,7 @@ def fit_noise(model: DynamicsModel, train: Episodes) -> FilterNoise:
     check_noise(model, trusting(model))
     if int(train.lengths.max()) < 2:
         raise KoopaxError("noise shows in two steps in a row, and no episode has two: give longer episodes.")
-    found, count = np.zeros(2), 0
+    found, count = np.zeros((2, mode_width(model) // 2)), 0
     for batch in fixed_windows(train, 2, WINDOWS, seed=0, batch_size=BATCH, past=model.past_steps):
         windows = jax.tree.map(jnp.asarray, batch._replace(durations=None))
         found = found + np.stack([np.asarray(each, np.float64) for each in _moments(model, windows)])

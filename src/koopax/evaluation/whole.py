@@ -97,7 +97,7 @@ def whole_episodes(
     longest = nonfinite = 0
     total = int((episodes.lengths - (history - 1)).sum())
     for numbers in _together(episodes.lengths):
-        true, predicted = _free_runs(model, [episodes.episode(number) for number in numbers], reencode_every)
+        true, predicted = _free_runs(model, [episodes.episode(int(number)) for number in numbers], reencode_every)
         for known, expected in zip(true, predicted, strict=True):
             found.add(known, expected)
             nonfinite += not np.isfinite(expected).all()

@@ -327,8 +327,8 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
         steps = kinds["history"][0]["long_run"]["steps"]
         sections += [
             markdown(header, rows),
-            f"Errors are of the sensor, normalised, in free runs on test windows. The long run has about {steps:,} steps; "
-            "`largest` is its largest prediction relative to the largest measurement.",
+            f"Errors are of the sensor, normalised, in free runs on test windows; the long run has {steps:,} steps, "
+            "and `largest` is its largest prediction relative to the largest measurement.",
         ]
     if kinds["free"]:
         header = [
