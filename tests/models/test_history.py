@@ -17,6 +17,7 @@ from koopax.models.encoding import past_of_windows
 from koopax.models.history import Past, RecurrentHistory, seen_later
 from koopax.models.recurrence import multiply
 from koopax.models.spectrum import discretise
+from koopax.models.stepping import Stepper
 from koopax.planning.learned import LearnedModel, RewardedModel
 from koopax.training.choice import ReturnTrials, free_run_error
 from koopax.training.config import TrainConfig
@@ -291,3 +292,16 @@ def test_bad_input(unchecked_shapes):
     long = DynamicsModel.create("koopman", data(), **SMALL, history=21, key=jax.random.key(0))
     with pytest.raises(KoopaxError, match="a history of 21 observations"):
         fit(long, data(), steps=1, progress=False)
+
+
+def test_step_by_step_is_the_rollout():
+    own, (states, taken, actions) = model().with_reencoding(2), past()
+    stepper = Stepper(own)
+
+    @jax.jit
+    def walk(states, taken, actions):
+        begun = stepper.begin(states, taken)
+        return jax.lax.scan(lambda now, a: ((found := stepper.step(now, a)).carried, found.state), begun, actions)[1]
+
+    found = walk(*(jnp.asarray(each, jnp.float32) for each in (states, taken, actions)))
+    same(found, own.rollout(states, actions, past_actions=taken).states, 1e-4)
