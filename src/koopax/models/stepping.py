@@ -1,7 +1,8 @@
 """A model one step at a time: all that goes on from a step to the next in one vector.
 
 That is the core's latent, or what a core remembers beneath it, and where the model returns to its encoder every n > 1
-steps, the number of steps since, and the history that its encoder then sees, where it has one. So step after step is the model's own rollout, whatever its core, at any length.
+steps, the number of steps since, and the history that its encoder then sees, where it has one. So step after step is
+the model's own rollout, whatever its core, at any length.
 """
 
 from typing import NamedTuple
