@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from koopax.collection.collecting import collect
     from koopax.collection.loading import load
     from koopax.data import Episodes
+    from koopax.evaluation.estimator import Estimator
+    from koopax.evaluation.filter_noise import fit_noise
     from koopax.evaluation.gradients import gradient_profile
     from koopax.evaluation.prediction import prediction_error
     from koopax.evaluation.spectrum import analyse_spectrum
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "DynamicsModel": "koopax.models.dynamics",
     "Episodes": "koopax.data",
+    "Estimator": "koopax.evaluation.estimator",
     "KoopaxError": "koopax._errors",
     "KoopaxWarning": "koopax._errors",
     "Run": "koopax.training.run",
@@ -36,6 +39,7 @@ _HOMES = {
     "collect": "koopax.collection.collecting",
     "export": "koopax.exporting.export:export_model",
     "fit": "koopax.training.fitting",
+    "fit_noise": "koopax.evaluation.filter_noise",
     "fit_seeds": "koopax.training.fitting",
     "gradient_profile": "koopax.evaluation.gradients",
     "load": "koopax.collection.loading",
@@ -48,6 +52,7 @@ _HOMES = {
 __all__ = [
     "DynamicsModel",
     "Episodes",
+    "Estimator",
     "KoopaxError",
     "KoopaxWarning",
     "Run",
@@ -58,6 +63,7 @@ __all__ = [
     "collect",
     "export",
     "fit",
+    "fit_noise",
     "fit_seeds",
     "gradient_profile",
     "load",

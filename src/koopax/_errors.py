@@ -8,10 +8,6 @@ class KoopaxError(Exception):
     """
 
 
-NO_ACTIONS = "models of systems without actions are not supported yet: name action columns, or add one of zeros."
-"""What is said wherever data or a model without actions is met."""
-
-
 class DivergedError(KoopaxError):
     """Training met a loss that is not finite."""
 

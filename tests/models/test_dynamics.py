@@ -295,12 +295,6 @@ def test_a_missing_file_and_a_directory_that_cannot_be_written(tmp_path, model):
         model.save(tmp_path / "file" / "model.koopax")
 
 
-def test_a_model_without_actions_is_refused_in_one_sentence():
-    episodes = Episodes.from_arrays([np.zeros((5, 2))], [np.zeros((4, 0))], [np.zeros(4)])
-    with pytest.raises(KoopaxError, match="the data has no actions, and models of systems without actions are not"):
-        DynamicsModel.create("koopman", episodes, key=jax.random.key(0))
-
-
 def test_a_run_folder_is_loaded_by_its_model(tmp_path, saved):
     with pytest.raises(KoopaxError, match=r"holds no model\.koopax"):
         load_model(tmp_path)

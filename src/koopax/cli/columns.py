@@ -13,7 +13,7 @@ class TableColumns:
     state: str | None = None
     """The state columns, separated by commas."""
     action: str | None = None
-    """The action columns, separated by commas."""
+    """The action columns, separated by commas, or `none` for data without actions."""
     reward: str | None = None
     """The reward column, or `none` for data without rewards."""
     time: str | None = None

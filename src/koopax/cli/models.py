@@ -30,6 +30,7 @@ def train(
     model: str | None = None,
     preset: str | None = None,
     latent_size: int | None = None,
+    history: int | None = None,
     option: Annotated[list[tuple[str, ...]], UseAppendAction, arg(metavar="NAME=VALUE")] = [],  # noqa: B006  (only read)
     out: Path | None = None,
     resume: Path | None = None,
@@ -49,6 +50,8 @@ def train(
             sizes, windows, steps or seeds are given.
         preset: `paper` for the Koopman model as published; learning rate and steps were not published, so are ours.
         latent_size: real width of the latent, if not the preset's.
+        history: observations that the encoder sees, the newest among them, with the actions between: for data in which
+            one does not tell the whole state, such as positions without speeds; 1 by default.
         option: any other setting of the model, such as spectrum=paper or action_embedding=16.
         out: folder of the run; runs/MODEL-N by default.
         resume: folder of a run to continue; everything else is read from it, but --steps or --seconds can extend it.
@@ -64,7 +67,7 @@ def train(
 
     if resume is not None:
         settings = {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}
-        others = (source, preset, latent_size, option, out, data_steps, *columns.options().values())
+        others = (source, preset, latent_size, history, option, out, data_steps, *columns.options().values())
         if any(value not in (None, []) for value in others) or model is not None or seeds != 1:
             raise KoopaxError(f"--resume reads the data and model from {str(resume)!r}: leave out other options.")
         several, folder = read_task_seeds(resume), resume
@@ -78,11 +81,12 @@ def train(
             raise KoopaxError("options of a model and several seeds need a model: name it, such as --model koopman.")
         said = of_a_model or config.horizon is not None or config.steps is not None
         model = model or ("koopman" if said else "auto")
+        sizes = {"latent_size": latent_size, "history": history}
         task = TrainTask(
             source=source,
             source_options=columns.options() | ({} if data_steps is None else {"steps": data_steps}),
             model=model if preset is None else f"{model}-{preset}",
-            model_options=_parse_options(option) | ({} if latent_size is None else {"latent_size": latent_size}),
+            model_options=_parse_options(option) | {name: size for name, size in sizes.items() if size is not None},
             split=SPLIT,
             train=config,
         )
@@ -136,6 +140,7 @@ def evaluate(
     seed: int = SEED,
     best: bool = False,
     reencode_every: int | Literal["never"] | None = None,
+    whole_episodes: bool = False,
     json: bool = False,
     columns: TableColumns = TableColumns(),  # noqa: B008  (frozen)
 ) -> None:
@@ -149,14 +154,26 @@ def evaluate(
         seed: decides the windows.
         best: the model with the lowest validation loss instead of the last one.
         reencode_every: decode and encode again after so many steps, or never; as the model does by default.
+        whole_episodes: instead of windows, predict every episode from its first observations to its end, and print the
+            error and the fit in percent of each column.
         json: print one JSON document.
         columns: for CSV and Parquet tables.
     """
-    from koopax.cli.tables import error_table
+    from koopax.cli.tables import error_table, whole_table
     from koopax.evaluation.prediction import prediction_error
     from koopax.training.tasks import model_and_test_episodes, reference_of
 
     model, episodes = model_and_test_episodes(run, source, best=best, **columns.options())
+    if whole_episodes:
+        from koopax.evaluation.whole import whole_episodes as predict_whole
+
+        with progress_bar("predicting") as watch:
+            whole = predict_whole(model, episodes, reencode_every=reencode_every, watch=watch)
+        if json:
+            print_json(whole.to_json())
+        else:
+            results().print(whole_table(whole))
+        return
     with progress_bar("predicting") as watch:
         error = prediction_error(
             model,

@@ -10,6 +10,7 @@ from rich.table import Table
 from koopax.cli.output import plain
 from koopax.evaluation.prediction import ErrorCurve, PredictionError
 from koopax.evaluation.spectrum import SpectrumAnalysis
+from koopax.evaluation.whole import WholeEpisodes
 from koopax.exporting.export import Exported
 from koopax.planning.result import ControlResult
 from koopax.training.auto import AutoRun
@@ -48,6 +49,28 @@ def error_table(errors: Sequence[PredictionError], *, rows: int = 8) -> Table:
         notes.append(f"predictions that diverged: {', '.join(nonfinite)}")
     if notes:
         table.caption = "; ".join(notes)
+    return table
+
+
+def whole_table(found: WholeEpisodes) -> Table:
+    """Error and fit of each column over whole episodes."""
+    table = Table(
+        title=f"free runs of {found.model} over {found.episodes} whole episodes, {found.steps} steps",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    table.add_column("column")
+    table.add_column("RMSE", justify="right")
+    table.add_column("fit", justify="right")
+    for name, column in found.columns.items():
+        table.add_row(plain(name), _short(column.rmse), f"{column.fit_percent:.1f} %")
+    if found.reward is not None:
+        table.add_section()
+        table.add_row("reward", _short(found.reward.rmse), f"{found.reward.fit_percent:.1f} %")
+    if found.nonfinite:
+        table.caption = f"predictions that diverged: {found.nonfinite} of {found.episodes}"
     return table
 
 

@@ -51,7 +51,7 @@ class Episodes:
     def from_arrays(
         cls,
         observations: Sequence[ArrayLike] | np.ndarray,
-        actions: Sequence[ArrayLike] | np.ndarray,
+        actions: Sequence[ArrayLike] | np.ndarray | None = None,
         rewards: Sequence[ArrayLike] | np.ndarray | None = None,
         *,
         durations: Sequence[ArrayLike] | np.ndarray | None = None,
@@ -70,7 +70,7 @@ class Episodes:
         Args:
             observations: per episode [T + 1, state], one row more than the rest; of images
                 [T + 1, height, width, channels], uint8.
-            actions: per episode [T, action].
+            actions: per episode [T, action]; None for a system that nobody acts on.
             rewards: per episode [T]; None for data without rewards.
             durations: per episode [T], length of each step in nominal steps; None where all are 1.
             terminated: [E], whether the last state is terminal; False by default.
@@ -83,6 +83,8 @@ class Episodes:
             extra: anything else that is JSON-able.
             check: raise on NaN and infinite values.
         """
+        if actions is None:
+            actions = [np.zeros((max(0, len(states) - 1), 0), np.float32) for states in observations]  # type: ignore[arg-type]
         given = {"observations": observations, "actions": actions, "rewards": rewards, "durations": durations}
         lists = {name: arrays for name, arrays in given.items() if arrays is not None}
         count = len(observations)

@@ -30,9 +30,11 @@ class Windows(NamedTuple):
     """r_t … r_{t+T−1}; r_k belongs to (s_k, a_k)."""
     durations: Float[Array, "time batch"] | None
     """Length of each step in nominal steps, or None where all are 1."""
-    past_states: UInt8[Array, "past batch height width channels"] | None = None
-    """s_{t−n} … s_{t−1} where n were asked for, for models that see several frames at once; before an episode's first
-    frame, that frame again."""
+    past_states: Float[Array, "past batch state"] | UInt8[Array, "past batch height width channels"] | None = None
+    """s_{t−n} … s_{t−1} where n were asked for, for models that see several observations at once. Before an episode's
+    first one they are NaN; before its first frame, that frame again."""
+    past_actions: Float[Array, "past batch action"] | None = None
+    """a_{t−n} … a_{t−1}, NaN before an episode's first."""
 
 
 def valid_starts(episodes: Episodes, horizon: int) -> np.ndarray:
@@ -69,19 +71,29 @@ def _gather(xp, data: tuple, rows, horizon: int, past: int, first_rows) -> Windo
     index = xp.arange(horizon + 1, dtype=rows.dtype)[:, None] + rows[None, :]
     index_of_steps = index[:-1]
     observations, actions, rewards, durations = data
+    past_states = past_actions = None
+    if past:
+        before, inside = _rows_before(xp, rows, past, first_rows)
+        past_states, past_actions = observations[before], xp.where(inside[..., None], actions[before], xp.nan)
+        if past_states.dtype != xp.uint8:
+            past_states = xp.where(inside[..., None], past_states, xp.nan)
+            past_states = past_states.astype(observations.dtype)
+        past_actions = past_actions.astype(actions.dtype)
     return Windows(
         states=observations[index],
         actions=actions[index_of_steps],
         rewards=rewards[index_of_steps],
         durations=None if durations is None else durations[index_of_steps],
-        past_states=observations[_rows_before(xp, rows, past, first_rows)] if past else None,
+        past_states=past_states,
+        past_actions=past_actions,
     )
 
 
 def _rows_before(xp, rows, past: int, first_rows):
-    """The `past` rows before each of `rows`, none of them before the episode's first [past, batch]."""
-    first = first_rows[xp.searchsorted(first_rows, rows, side="right") - 1]
-    return xp.maximum(rows[None, :] - xp.arange(past, 0, -1, dtype=rows.dtype)[:, None], first[None, :])
+    """The `past` rows before each of `rows`, none before the episode's first, and which were there [past, batch]."""
+    first = first_rows[xp.searchsorted(first_rows, rows, side="right") - 1][None, :]
+    wanted = rows[None, :] - xp.arange(past, 0, -1, dtype=rows.dtype)[:, None]
+    return xp.maximum(wanted, first), wanted >= first
 
 
 class WindowSampler(eqx.Module):

@@ -9,17 +9,25 @@ from koopax._lazy import export_lazily
 
 if TYPE_CHECKING:
     from koopax.evaluation.errors import choose_windows, predict_windows, squared_errors
+    from koopax.evaluation.estimator import Estimator
+    from koopax.evaluation.filter_noise import FilterNoise, fit_noise
     from koopax.evaluation.gradients import GradientProfile, gradient_profile
     from koopax.evaluation.prediction import ErrorCurve, PredictionError, prediction_error
     from koopax.evaluation.spectrum import SpectrumAnalysis, analyse_spectrum, mode_importance
+    from koopax.evaluation.whole import WholeEpisodes, whole_episodes
 
 _MODULES = {
     "ErrorCurve": "prediction",
+    "Estimator": "estimator",
+    "FilterNoise": "filter_noise",
     "GradientProfile": "gradients",
     "PredictionError": "prediction",
     "SpectrumAnalysis": "spectrum",
     "analyse_spectrum": "spectrum",
+    "WholeEpisodes": "whole",
     "choose_windows": "errors",
+    "fit_noise": "filter_noise",
+    "whole_episodes": "whole",
     "gradient_profile": "gradients",
     "mode_importance": "spectrum",
     "predict_windows": "errors",
@@ -29,16 +37,21 @@ _MODULES = {
 
 __all__ = [
     "ErrorCurve",
+    "Estimator",
+    "FilterNoise",
     "GradientProfile",
     "PredictionError",
     "SpectrumAnalysis",
+    "WholeEpisodes",
     "analyse_spectrum",
     "choose_windows",
+    "fit_noise",
     "gradient_profile",
     "mode_importance",
     "predict_windows",
     "prediction_error",
     "squared_errors",
+    "whole_episodes",
 ]
 
 __getattr__, __dir__ = export_lazily(__name__, _MODULES)

@@ -7,6 +7,7 @@ It knows nothing of means: who calls it reduces the errors over what it shows. T
 know nothing stand beside the model's: `constant` says that nothing changes, `mean` says the mean of the training data.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -32,21 +33,55 @@ class SquaredErrors(NamedTuple):
 
 
 def choose_windows(
-    episodes: Episodes, horizon: int, *, count: int = WINDOWS, seed: int = SEED, batch_size: int = BATCH
+    episodes: Episodes,
+    horizon: int,
+    *,
+    count: int = WINDOWS,
+    seed: int = SEED,
+    batch_size: int = BATCH,
+    models: Iterable[DynamicsModel] = (),
 ) -> FixedWindows:
-    """The windows that models are tested on: the same for every model, in the terminal and in the report."""
-    return fixed_windows(episodes, horizon, count, seed, batch_size=batch_size)
+    """The windows that models are tested on: the same for every model, in the terminal and in the report.
+
+    They come with as many steps before them as one of the models makes use of.
+    """
+    past = max((model.past_steps for model in models), default=0)
+    return fixed_windows(episodes, horizon, count, seed, batch_size=batch_size, past=past)
 
 
-def predict_windows(model: DynamicsModel, windows: Windows, *, reencode_every: Reencoding = None) -> Prediction:
-    """Roll every window out from its first state: states [time, batch, state], rewards [time, batch]."""
+def predict_windows(
+    model: DynamicsModel, windows: Windows, *, reencode_every: Reencoding = None, return_latents: bool = False
+) -> Prediction:
+    """Roll every window out from its first state: states [time, batch, state], rewards [time, batch].
 
-    def rollout(state: Array, actions: Array, durations: Array | None) -> Prediction:
-        return model.rollout(state, actions, durations=durations, reencode_every=reencode_every)
+    A model with a history sees what came before; the windows must hold it (see `choose_windows`).
+    """
+    states, past_actions = windows.states[0], None
+    if model.past_steps:
+        states, past_actions = histories(model, windows)
 
-    over_batch = None if windows.durations is None else 1
-    in_axes = (0, 1, over_batch)
-    return jax.vmap(rollout, in_axes, out_axes=1)(windows.states[0], windows.actions, windows.durations)
+    def rollout(state: Array, past: Array | None, actions: Array, durations: Array | None) -> Prediction:
+        return model.rollout(
+            state,
+            actions,
+            past_actions=past,
+            durations=durations,
+            reencode_every=reencode_every,
+            return_latents=return_latents,
+        )
+
+    in_axes = (0, 0, 1, None if windows.durations is None else 1)
+    return jax.vmap(rollout, in_axes, out_axes=1)(states, past_actions, windows.actions, windows.durations)
+
+
+def histories(model: DynamicsModel, windows: Windows) -> tuple[Array, Array]:
+    """Raw states [batch, observed, state] and past actions [batch, past, action] at the windows' starts."""
+    assert windows.past_states is not None
+    assert windows.past_actions is not None
+    before = windows.past_states[len(windows.past_states) - model.config.history + 1 :]
+    states = jnp.concatenate([before, windows.states[:1]])
+    actions = windows.past_actions[len(windows.past_actions) - model.past_steps :]
+    return jnp.swapaxes(states, 0, 1), jnp.swapaxes(jnp.asarray(actions), 0, 1)
 
 
 def squared_errors(

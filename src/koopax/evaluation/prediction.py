@@ -125,8 +125,10 @@ def prediction_error(
         references: other models to stand among the baselines, by name; errors are in the units of `model`'s data.
         watch: called with the windows done and the windows in all.
     """
-    batches = choose_windows(episodes, horizon, count=windows, seed=seed, batch_size=BATCH)
     others = dict(references or {})
+    batches = choose_windows(
+        episodes, horizon, count=windows, seed=seed, batch_size=BATCH, models=(model, *others.values())
+    )
     totals: dict[str, Any] | None = None
     done = 0
     for batch in batches:

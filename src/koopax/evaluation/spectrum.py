@@ -9,7 +9,8 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax.data.episodes import Episodes
-from koopax.data.windows import fixed_windows
+from koopax.data.windows import Windows
+from koopax.evaluation.errors import choose_windows, predict_windows
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
@@ -36,20 +37,17 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
     of the decoder's Jacobian (in normalised units) that belong to the mode and x̄_j is its mean.
     """
     horizon = min(horizon, int(episodes.lengths.max()))
-    batches = fixed_windows(episodes, horizon, windows, seed=0, batch_size=windows)
-    batch = next(iter(batches))
+    batches = choose_windows(episodes, horizon, count=windows, seed=0, batch_size=windows, models=(model,))
+    batch = jax.tree.map(jnp.asarray, next(iter(batches)))
 
     assert isinstance(model.core, KoopmanCore)  # the caller has checked
     width = model.core.modes_size
 
     @eqx.filter_jit
-    def contributions(model: DynamicsModel, states, actions, durations):
-        def latents_of(state, actions, durations):
-            prediction = model.rollout(state, actions, durations=durations, return_latents=True)
-            assert prediction.latents is not None
-            return prediction.latents
-
-        latents = jax.vmap(latents_of, in_axes=(0, 1, None if durations is None else 1))(states, actions, durations)
+    def contributions(model: DynamicsModel, batch: Windows):
+        latents = predict_windows(model, batch, return_latents=True).latents
+        assert latents is not None
+        latents = jnp.swapaxes(latents, 0, 1)
         moving = (latents - jnp.mean(latents, axis=(0, 1)))[..., :width]
 
         def of_last(latent, moved):  # [state, 2, modes] · [2, modes]
@@ -63,8 +61,5 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
             axis=0,
         )
 
-    durations = None if batch.durations is None else jnp.asarray(batch.durations)
-    energy = np.asarray(
-        contributions(model, jnp.asarray(batch.states[0]), jnp.asarray(batch.actions), durations), np.float64
-    )
+    energy = np.asarray(contributions(model, batch), np.float64)
     return energy / energy.sum()

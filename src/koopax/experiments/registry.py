@@ -14,6 +14,7 @@ from koopax.experiments import (
     prediction,
     representation,
     search,
+    sensors,
     small_data,
     speed,
 )
@@ -33,6 +34,7 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         representation.EXPERIMENT,
         search.EXPERIMENT,
         imagination.EXPERIMENT,
+        sensors.EXPERIMENT,
         small_data.EXPERIMENT,
     )
 }

@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from koopax._errors import KoopaxError
 from koopax._types import Array, Float
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.stepping import Stepper
@@ -60,6 +61,11 @@ class ModelFunctions:
 
 def model_functions(model: DynamicsModel, horizon: int) -> ModelFunctions:
     """The functions of a model, in float32; `horizon` is the length of the rollout."""
+    if model.config.history > 1:
+        raise KoopaxError(
+            f"the model has a history of {model.config.history}, but exported functions take one observation: export a "
+            "model with a history of 1."
+        )
     stepper = Stepper(jax.tree.map(lambda x: x.astype(jnp.float32) if eqx.is_inexact_array(x) else x, model))
     states, actions, latents = model.config.state_size, model.config.action_size, stepper.size
 

@@ -15,7 +15,8 @@ def timed_actions(
 
     What a duration does is learned, not built in: a core trained on equal durations knows nothing of others.
     """
-    excess = jnp.zeros_like(actions[:, 0]) if durations is None else (durations - 1).astype(actions.dtype)
+    excess = jnp.zeros_like(actions, shape=actions.shape[:1]) if durations is None else durations - 1
+    excess = excess.astype(actions.dtype)
     return jnp.concatenate([actions, excess[:, None]], axis=-1)
 
 

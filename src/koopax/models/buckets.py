@@ -71,6 +71,12 @@ def is_traced(*values: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
+def _past_actions(model: Any, state: Array, axis: int) -> int:
+    """How many past actions count: those that the core remembers, and those between the observations of a history."""
+    between = state.shape[axis] - 1 if state.ndim == axis + 2 else 0
+    return max(model.core.remembered_actions, model.past_steps, between)
+
+
 def in_buckets(
     function: Callable[..., Any],
     model: eqx.Module,
@@ -89,7 +95,7 @@ def in_buckets(
     number = wide = None
     if axis:
         number, wide = actions.shape[0], padded_number(actions.shape[0])
-    history: int = model.core.remembered_actions  # type: ignore[attr-defined]
+    history: int = _past_actions(model, state, axis)
 
     def fill(array: Array | None, along: int, size: int, *, front: bool = False, value: float = 0.0) -> Array | None:
         if array is None or array.shape[along] == size:

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from koopax._errors import NO_ACTIONS, KoopaxError, unknown_name
+from koopax._errors import KoopaxError, unknown_name
 from koopax.models.dictionaries import DICTIONARIES
 from koopax.models.networks import ACTIVATIONS
 
 ENCODERS = ("network", *DICTIONARIES)
+HISTORY_ENCODERS = ("stacked", "recurrent")
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class ModelConfig:
     state_size: int
     """Components of a state."""
     action_size: int
-    """Components of an action."""
+    """Components of an action; 0 for a system that nobody acts on."""
     latent_size: int = 512
     """Real width of a latent, to which a Koopman core with an action history adds the actions that it remembers."""
     encoder_hidden: tuple[int, ...] = (256,)
@@ -38,6 +39,10 @@ class ModelConfig:
     functions then are the latent, whatever `latent_size` and the hidden layers say."""
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the dictionary."""
+    history: int = 1
+    """Observations that the encoder sees, the newest among them, and one action fewer; 1 where one tells all."""
+    history_encoder: str = "stacked"
+    """How a network sees them: "stacked" side by side, or "recurrent", which takes any number."""
     reencode_every: int | None = None
     """Steps after which a rollout decodes and encodes again, in training and everywhere else unless told otherwise;
     None for never."""
@@ -47,10 +52,13 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("state_size", "action_size", "latent_size"):
             size = getattr(self, name)
-            if name == "action_size" and size == 0:
-                raise KoopaxError(f"the data has no actions, and {NO_ACTIONS}")
-            if not isinstance(size, int) or size < 1:
-                raise KoopaxError(f"{name} is {size!r}: use a whole number of 1 or more.")
+            least = 0 if name == "action_size" else 1
+            if not isinstance(size, int) or size < least:
+                raise KoopaxError(f"{name} is {size!r}: use a whole number of {least} or more.")
+        if not isinstance(self.history, int) or self.history < 1:
+            raise KoopaxError(f"history is {self.history!r}: use 1 for the newest observation alone, or more.")
+        if self.history_encoder not in HISTORY_ENCODERS:
+            raise unknown_name("history encoder", self.history_encoder, list(HISTORY_ENCODERS))
         for name in ("encoder_hidden", "decoder_hidden", "reward_hidden"):
             widths = getattr(self, name)
             if name == "reward_hidden" and widths is None:

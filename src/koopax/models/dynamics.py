@@ -1,6 +1,6 @@
 """DynamicsModel: raw states and actions in, raw states and rewards out, whatever core moves the latents.
 
-    x_t = g_θ(s_t)                      encoder, once per rollout
+    x_t = g_θ(s_t)                      encoder, once per rollout, of s_{t−n+1} … s_t with a history of n
     x̂_{t+1} … x̂_{t+T} = core(x_t, a_t … a_{t+T−1})
     ŝ_{t+k} = d_ξ(x̂_{t+k}),  k = 1 … T  decoder
     r̂_{t+k} = r(x̂_{t+k}, a_{t+k}),  k = 0 … T−1, with x̂_t = x_t
@@ -11,7 +11,6 @@ and action, and the decoder's hidden layer is computed anyway.
 The networks see normalised values; the normaliser is part of the model and saved with it.
 """
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -19,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
@@ -28,6 +26,9 @@ from koopax.data.normalisation import Normaliser
 from koopax.models.buckets import in_buckets, is_traced
 from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary
+from koopax.models.encoding import Encoding, Numbers
+from koopax.models.examples import check_known, check_rollout, check_shape, whole_history
+from koopax.models.history import DelayedDictionary, HistoryEncoder, Past
 from koopax.models.latent import LatentDynamics, Start, advance, check_options, core_class, latent_of
 from koopax.models.linear import BilinearReward
 from koopax.models.networks import MLP, LinearPath
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 # Steps between two returns to the encoder; None is what the model's configuration says.
 Reencoding: TypeAlias = int | Literal["never"] | None
-# What users pass where an array goes; its shape is checked.
-Numbers: TypeAlias = Array | np.ndarray | Sequence[Any]
 
 
 class Prediction(NamedTuple):
@@ -64,11 +63,11 @@ class OneStep(NamedTuple):
     """r̂_t, in raw units."""
 
 
-class DynamicsModel(eqx.Module):
+class DynamicsModel(Encoding):
     """Normaliser, encoder, latent core, decoder and reward head. Methods take one example: `jax.vmap` for batches."""
 
     normaliser: Normaliser
-    encoder: MLP | LinearPath | Dictionary
+    encoder: MLP | LinearPath | Dictionary | HistoryEncoder
     core: LatentDynamics
     decoder: MLP | LinearPath
     reward_head: MLP | BilinearReward | None
@@ -91,7 +90,8 @@ class DynamicsModel(eqx.Module):
             data: the training episodes.
             key: for the initial parameters.
             **options: what differs from the preset: `latent_size`, `encoder_hidden`, `decoder_hidden`,
-                `reward_hidden`, `activation` (see `ModelConfig`), and options of the core, such as `spectrum="paper"`.
+                `reward_hidden`, `activation`, `history` (see `ModelConfig`), and options of the core, such as
+                `spectrum="paper"`.
         """
         settings: dict[str, Any] = (
             suited_preset(core, data.num_steps, options) if core in PRESETS else {"core": core}
@@ -109,23 +109,6 @@ class DynamicsModel(eqx.Module):
         return cls(config, Normaliser.fit(data), key=key)
 
     # Raw units.
-
-    def encode(self, state: Numbers, past_actions: Numbers | None = None) -> Float[Array, " latent"]:
-        """The latent of a raw state `[state]`, and of the raw actions `[past, action]` that led to it, where known.
-
-        A Koopman core with an action history remembers `core.remembered_actions` of them. Unless they are given, oldest
-        first and NaN where unknown, it knows of them only what the encoder guesses from the state.
-        """
-        self._check("state", state, (self.config.state_size,))
-        latent = self.encoder(self.normaliser.normalise_state(jnp.asarray(state)))
-        if past_actions is None:
-            return latent
-        self._check("past_actions", past_actions, (None, self.config.action_size), empty=True)
-        return self.core.with_known(latent, self.normaliser.normalise_action(jnp.asarray(past_actions)))
-
-    def decode(self, latent: Float[Array, " latent"]) -> Float[Array, " state"]:
-        """The raw state of a latent."""
-        return self.normaliser.denormalise_state(self.decoder(latent)[: self.config.state_size])
 
     def reward(self, latent: Float[Array, " latent"], action: Float[Array, " action"]) -> Float[Array, ""]:
         """The raw reward of taking a raw action in a latent."""
@@ -149,9 +132,10 @@ class DynamicsModel(eqx.Module):
         """Predict the states and rewards that a sequence of actions leads to.
 
         Args:
-            state: where it starts, `[state]`.
+            state: where it starts, `[state]`; with a history of n, `[n, state]`, oldest first and NaN where unknown.
             actions: one per step, `[time, action]`.
-            past_actions: those taken just before the start, oldest first, where they are known; see `encode`.
+            past_actions: those taken just before the start, oldest first, where they are known; `[n − 1, action]` with
+                a history of n. See `encode`.
             durations: `[time]`, length of each step in nominal steps, for irregular sampling; 1 by default.
             reencode_every: decode and encode again after so many steps, which pulls latents back to where the
                 encoder puts states, or "never"; by default what the model's configuration says. Actions that a latent
@@ -164,7 +148,9 @@ class DynamicsModel(eqx.Module):
         ]
         if is_traced(self, given):
             return self._rollout_states(*given, reencode_every, return_latents)
-        self._check_rollout(*given)
+        check_rollout(self.config, *given)
+        check_known(self.config, given[0], 0)
+        given[0] = whole_history(self.config, given[0], 0)
         return in_buckets(DynamicsModel._predict, self, *given, reencode_every, return_latents)
 
     def rollouts(
@@ -188,9 +174,11 @@ class DynamicsModel(eqx.Module):
         sizes = {each.shape[:1] for each in given if each is not None}
         if len(sizes) > 1 or (0,) in sizes or () in sizes:
             raise KoopaxError(f"a batch of rollouts has first axes of {sorted(sizes)}: give one of each per rollout.")
-        self._check_rollout(*jax.tree.map(lambda each: each[0], given))
+        check_rollout(self.config, *(None if each is None else each[0] for each in given))
         if is_traced(self, given):
             return _predict_batch(self, *given, reencode_every, return_latents)
+        check_known(self.config, given[0], 1)
+        given[0] = whole_history(self.config, given[0], 1)
         return in_buckets(_predict_batch, self, *given, reencode_every, return_latents)
 
     def step(
@@ -218,14 +206,26 @@ class DynamicsModel(eqx.Module):
     ) -> Prediction:
         """As `rollout`, from where an earlier one ended: its last latent, or what `advance` returned.
 
-        The Transformer and the DSSM remember more than their latent, so only `advance` continues their rollouts.
+        The Transformer and the DSSM remember more than their latent, so only `advance` continues their rollouts. A
+        model with a history begins a new one, of which it knows what it predicts.
         """
-        self._check("latent", latent_of(latent), (self.core.latent_size,))
-        self._check("actions", actions, (None, self.config.action_size))
+        check_shape("latent", latent_of(latent), (self.core.latent_size,))
+        check_shape("actions", actions, (None, self.config.action_size))
         if durations is not None:
-            self._check("durations", durations, (actions.shape[0],))
+            check_shape("durations", durations, (actions.shape[0],))
+        return self._predict_from(latent, None, actions, durations, reencode_every, return_latents)
+
+    def _predict_from(
+        self,
+        latent: Start,
+        past: Past | None,
+        actions: Array,
+        durations: Array | None,
+        reencode_every: Reencoding,
+        return_latents: bool,
+    ) -> Prediction:
         normalised = self.normaliser.normalise_action(actions)
-        before, latents = self.unroll(latent, normalised, durations, reencode_every=reencode_every)
+        before, latents = self.unroll(latent, normalised, durations, reencode_every=reencode_every, past=past)
         states, rewards = jax.vmap(self.read)(before, latents, normalised)
         return Prediction(
             self.normaliser.denormalise_state(states),
@@ -252,9 +252,14 @@ class DynamicsModel(eqx.Module):
         durations: Float[Array, " time"] | None = None,
         *,
         reencode_every: Reencoding = None,
+        past: Past | None = None,
     ) -> tuple[Float[Array, "time latent"], Float[Array, "time latent"]]:
-        """The latents before and after each of the normalised actions, with returns to the encoder on the way."""
-        return unroll(self.core, self.reencode, start, actions, durations, self.steps_between_returns(reencode_every))
+        """The latents before and after each of the normalised actions, with returns to the encoder on the way.
+
+        `past` is what the start was encoded from, of which a return to the encoder sees the rest.
+        """
+        past = self.known_past(latent_of(start)) if past is None else past
+        return unroll(self, start, past, actions, durations, self.steps_between_returns(reencode_every))
 
     def steps_between_returns(self, reencode_every: Reencoding = None) -> int | None:
         """After how many steps a rollout that is asked for like this returns to the encoder; None for never."""
@@ -277,11 +282,6 @@ class DynamicsModel(eqx.Module):
         object.__setattr__(other, "config", config)
         return other
 
-    def reencode(self, latent: Float[Array, " latent"]) -> Float[Array, " latent"]:
-        """g_θ(d_ξ(x)) with the past actions that x remembers: the encoder would replace what is known by a guess."""
-        encoded = self.encoder(self.decoder(latent)[: self.config.state_size])
-        return self.core.with_known(encoded, self.core.known_actions(latent))
-
     def read(
         self, before: Float[Array, " latent"] | None, after: Float[Array, " latent"], action: Float[Array, " action"]
     ) -> tuple[Float[Array, " state"], Float[Array, ""]]:
@@ -298,7 +298,8 @@ class DynamicsModel(eqx.Module):
     def trainable(self) -> "DynamicsModel":
         """A model-shaped tree that is True at parameters; normaliser and dictionaries are never trained."""
         spec = jax.tree.map(eqx.is_inexact_array, self)
-        fixed = [self.normaliser, *([self.encoder] if isinstance(self.encoder, Dictionary) else [])]
+        given = isinstance(self.encoder, Dictionary | DelayedDictionary)
+        fixed = [self.normaliser, *([self.encoder] if given else [])]
         frozen = [jax.tree.map(lambda _: False, part) for part in fixed]
         return eqx.tree_at(lambda model: [model.normaliser, model.encoder][: len(frozen)], spec, frozen)
 
@@ -331,32 +332,9 @@ class DynamicsModel(eqx.Module):
         reencode_every: Reencoding,
         return_latents: bool,
     ) -> Prediction:
-        return self.rollout_from(
-            self.encode(state, past_actions),
-            actions,
-            durations=durations,
-            reencode_every=reencode_every,
-            return_latents=return_latents,
-        )
-
-    def _check_rollout(self, state: Any, past_actions: Any, actions: Any, durations: Any) -> None:
-        self._check("state", state, (self.config.state_size,))
-        self._check("actions", actions, (None, self.config.action_size))
-        if past_actions is not None:
-            self._check("past_actions", past_actions, (None, self.config.action_size), empty=True)
-        if durations is not None:
-            self._check("durations", durations, (np.shape(actions)[0],))
-
-    def _check(self, name: str, array: Any, expected: tuple[int | None, ...], *, empty: bool = False) -> None:
-        shape = np.shape(array)
-        fits = len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
-        if not fits:
-            wanted = ", ".join("steps" if e is None else str(e) for e in expected)
-            one_more = len(shape) == len(expected) + 1 and shape[-1] == expected[-1]
-            remedy = "use jax.vmap for a batch" if one_more else f"pass {name} of that shape"
-            raise KoopaxError(f"{name} has shape {shape}, but this model takes one example of ({wanted}): {remedy}.")
-        if shape and shape[0] == 0 and not empty:
-            raise KoopaxError(f"{name} has a horizon of 0: a rollout needs at least one step.")
+        check_rollout(self.config, state, past_actions, actions, durations)
+        past = self.past_of(state, past_actions)
+        return self._predict_from(self.encode_past(past), past, actions, durations, reencode_every, return_latents)
 
 
 def _predict_batch(

@@ -24,7 +24,10 @@ class Linear(eqx.Module):
     bias: Float[Array, " output"] | None
 
     def __init__(self, fan_in: int, fan_out: int, *, use_bias: bool = True, key: PRNGKeyArray):
-        """Begin with the values of `equinox.nn.Linear`."""
+        """Begin with the values of `equinox.nn.Linear`; without any input a layer is its bias, from 0 on."""
+        if fan_in == 0:
+            self.weight, self.bias = jnp.zeros((fan_out, 0)), jnp.zeros(fan_out) if use_bias else None
+            return
         begin = eqx.nn.Linear(fan_in, fan_out, use_bias=use_bias, key=key)
         self.weight, self.bias = begin.weight, begin.bias
 

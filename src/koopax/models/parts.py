@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from koopax._types import PRNGKeyArray
 from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary, make_dictionary
+from koopax.models.history import DelayedDictionary, HistoryEncoder, delay_size, make_history_encoder
 from koopax.models.latent import LatentDynamics, make_core
 from koopax.models.linear import BilinearReward, LinearCore
 from koopax.models.networks import ACTIVATIONS, MLP, LinearPath
@@ -18,7 +19,7 @@ from koopax.models.networks import ACTIVATIONS, MLP, LinearPath
 class Parts(NamedTuple):
     """All of a model but its normaliser."""
 
-    encoder: MLP | LinearPath | Dictionary
+    encoder: MLP | LinearPath | Dictionary | HistoryEncoder
     core: LatentDynamics
     decoder: MLP | LinearPath
     reward_head: MLP | BilinearReward | None
@@ -36,7 +37,10 @@ def _networks(config: ModelConfig, key: PRNGKeyArray) -> Parts:
     coder = partial(LinearPath, activation=ACTIVATIONS[config.activation]) if config.linear_paths else network
     core = make_core(config.core, config.latent_size, action, key=core_key, **config.core_options)
     latent = core.latent_size
-    encoder = coder((state, *config.encoder_hidden, latent), key=encoder_key)
+    if config.history == 1:
+        encoder = coder((state, *config.encoder_hidden, latent), key=encoder_key)
+    else:
+        encoder = make_history_encoder(config, latent, key=encoder_key)
     if config.reward_hidden is None:
         return Parts(encoder, core, coder((latent, *config.decoder_hidden, state + 1), key=decoder_key), None)
     decoder = coder((latent, *config.decoder_hidden, state), key=decoder_key)
@@ -44,9 +48,11 @@ def _networks(config: ModelConfig, key: PRNGKeyArray) -> Parts:
 
 
 def _regression(config: ModelConfig, key: PRNGKeyArray) -> Parts:
-    """A dictionary, and a decoder that reads off it the state, which stands behind the constant."""
+    """A dictionary, and a decoder that reads off it the newest state, which stands behind the constant."""
     encoder_key, core_key = jax.random.split(key)
-    encoder = make_dictionary(config.encoder, config.state_size, key=encoder_key, **config.encoder_options)
+    encoder = make_dictionary(config.encoder, delay_size(config), key=encoder_key, **config.encoder_options)
+    if config.history > 1:
+        encoder = DelayedDictionary(encoder, config.state_size, config.history)
     core = make_core(config.core, encoder.size, config.action_size, key=core_key, **config.core_options)
     decoder = MLP((encoder.size, config.state_size), key=core_key)
     read = jnp.eye(config.state_size, encoder.size, k=1)

@@ -18,7 +18,7 @@ from koopax.planning.choice import LQR_HORIZON, PLANNERS, QuadraticCost, make_lq
 from koopax.planning.coverage import Coverage, warn_of_narrow_actions
 from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
 from koopax.planning.planner import Planner
-from koopax.planning.protocol import Box, PlanningModel, PlanState, RememberingModel, restarted
+from koopax.planning.protocol import Box, PlanningModel, PlanState, RememberingModel, remembered_observations, restarted
 from koopax.planning.result import ControlProgress, ControlResult
 
 MOST_ENVIRONMENTS = 10
@@ -29,7 +29,7 @@ Watch: TypeAlias = Callable[[ControlProgress], None]
 def plan_many(
     planner: Planner,
     model: PlanningModel | DynamicsModel,
-    observations: Float[Array, "environment state"],
+    observations: Float[Array, "environment *observed state"],
     states: PlanState,
     *,
     key: PRNGKeyArray,
@@ -220,6 +220,9 @@ class _Controller:
         # The actions just taken, for a model that remembers some: NaN where an episode is younger.
         remembered = model.remembered_actions if isinstance(model, RememberingModel) else 0
         self.past = np.full((self.count, remembered, len(envs.low)), np.nan, np.float32)
+        # Likewise the observations before the newest, for a model with a history.
+        shape = self.count, remembered_observations(model), envs.observations.shape[1]
+        self.seen = np.full(shape, np.nan, np.float32)
         self.returns: dict[int, float] = {}
         self.lengths: dict[int, int] = {}
         self.milliseconds: list[float] = []
@@ -247,9 +250,9 @@ class _Controller:
         running, lengths, step = np.zeros(self.count), np.zeros(self.count, int), 0
         while any(self._unfinished(i) for i in range(self.count)):
             actions, states = self._decide(step, states)
-            turns = list(self.envs.episodes)
+            turns, seen = list(self.envs.episodes), self.envs.observations
             taken = self.envs.step(actions)
-            self._remember(actions, taken.terminated | taken.truncated)
+            self._remember(seen, actions, taken.terminated | taken.truncated)
             step, running, lengths = step + 1, running + taken.rewards, lengths + 1
             ended = taken.terminated | taken.truncated
             for i in np.flatnonzero(ended):
@@ -261,9 +264,11 @@ class _Controller:
                 states = restarted(self.initial, states, jnp.asarray(ended))
             self.watch(ControlProgress(tuple(self.returns.values()), sum(self.turns), step, actions, taken))
 
-    def _remember(self, actions: np.ndarray, ended: np.ndarray) -> None:
+    def _remember(self, observations: np.ndarray, actions: np.ndarray, ended: np.ndarray) -> None:
         self.past = np.concatenate([self.past, actions[:, None]], axis=1)[:, 1:]
+        self.seen = np.concatenate([self.seen, observations[:, None]], axis=1, dtype=np.float32)[:, 1:]
         self.past[ended] = np.nan
+        self.seen[ended] = np.nan
 
     def _unfinished(self, i: int) -> bool:
         return self.envs.episodes[i] < self.turns[i]
@@ -273,6 +278,8 @@ class _Controller:
         began = time.perf_counter()
         past = jnp.asarray(self.past) if self.past.shape[1] else None
         observations = jnp.asarray(self.envs.observations)
+        if self.seen.shape[1]:
+            observations = jnp.concatenate([jnp.asarray(self.seen), observations[:, None]], axis=1)
         actions, states = plan_many(self.planner, self.model, observations, states, key=key, past_actions=past)
         chosen = np.asarray(actions)  # waits for it
         self.milliseconds.append(1000 * (time.perf_counter() - began))

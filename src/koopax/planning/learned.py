@@ -15,10 +15,25 @@ from koopax._errors import KoopaxError
 from koopax._imports import import_here
 from koopax._types import Array, Float
 from koopax.models.dynamics import DynamicsModel, Reencoding
+from koopax.models.history import Past
 from koopax.models.latent import CandidateStart
 from koopax.models.networks import over_rows
 
 RewardFunction: TypeAlias = Callable[[Array, Array, Array], Array]
+
+
+class RememberedStart(eqx.Module):
+    """Where all candidates of a model with a history start: its past tells what a return to the encoder sees."""
+
+    start: CandidateStart
+    past: Past
+
+
+class ReturnedLatents(eqx.Module):
+    """Latents of candidates of a model with a history, as they are reached and as the next step starts from them."""
+
+    reached: Float[Array, "*points candidate latent"]
+    begun: Float[Array, "*points candidate latent"]
 
 
 class LearnedModel(eqx.Module):
@@ -29,30 +44,43 @@ class LearnedModel(eqx.Module):
 
     @property
     def remembered_actions(self) -> int:
-        """How many past actions the core makes use of."""
-        return self.model.core.remembered_actions
+        """How many past actions the model makes use of."""
+        return max(self.model.core.remembered_actions, self.model.past_steps)
+
+    @property
+    def remembered_observations(self) -> int:
+        """How many observations before the newest the model makes use of."""
+        return self.model.config.history - 1
 
     def encode(
-        self, observation: Float[Array, " state"], *, horizon: int, past_actions: Array | None = None
-    ) -> CandidateStart:
+        self, observation: Float[Array, "..."], *, horizon: int, past_actions: Array | None = None
+    ) -> CandidateStart | RememberedStart:
         """The latent, with the actions just taken where they are known, and what the core computes of it once."""
-        return self.model.core.start_candidates(self.model.encode(observation, past_actions), horizon)
+        past = self.model.past_of(observation, past_actions)
+        start = self.model.core.start_candidates(self.model.encode_past(past), horizon)
+        return start if self.model.config.history == 1 else RememberedStart(start, past)
 
     def rollout(
-        self, start: CandidateStart, actions: Float[Array, "time candidate action"]
-    ) -> Float[Array, "time+1 candidate latent"]:
+        self, start: CandidateStart | RememberedStart, actions: Float[Array, "time candidate action"]
+    ) -> Float[Array, "time+1 candidate latent"] | ReturnedLatents:
         """x_0 … x_T of every candidate."""
-        return _latents(self.model, start, actions, self.reencode_every)
+        if isinstance(start, CandidateStart):
+            return _latents(self.model, start, actions, self.reencode_every)
+        return _remembering(self.model, start, actions, self.reencode_every)
 
     def reward(
-        self, latents: Float[Array, "points candidate latent"], actions: Float[Array, "time candidate action"]
+        self,
+        latents: Float[Array, "points candidate latent"] | ReturnedLatents,
+        actions: Float[Array, "time candidate action"],
     ) -> Float[Array, "time candidate"]:
         """The learned reward, in raw units."""
         normaliser, head = self.model.normaliser, self.model.reward_head
+        reached = latents.reached if isinstance(latents, ReturnedLatents) else latents
         if head is None:
-            normalised = over_rows(self.model.decoder, latents[1:])[..., -1]
+            normalised = over_rows(self.model.decoder, reached[1:])[..., -1]
         else:
-            seen = jnp.concatenate([self._starts(latents[:-1]), normaliser.normalise_action(actions)], axis=-1)
+            begun = latents.begun[:-1] if isinstance(latents, ReturnedLatents) else self._starts(latents[:-1])
+            seen = jnp.concatenate([begun, normaliser.normalise_action(actions)], axis=-1)
             normalised = over_rows(head, seen)[..., 0]
         return normaliser.denormalise_reward(normalised)
 
@@ -63,16 +91,17 @@ class LearnedModel(eqx.Module):
             return latents
         return latents.at[every::every].set(over_rows(self.model.reencode, latents[every::every]))
 
-    def value(self, latents: Float[Array, "candidate latent"]) -> Float[Array, " candidate"]:
+    def value(self, latents: Float[Array, "candidate latent"] | ReturnedLatents) -> Float[Array, " candidate"]:
         """Zero: nothing is known of what comes after a plan."""
-        return jnp.zeros(latents.shape[0], latents.dtype)
+        last = latents.reached if isinstance(latents, ReturnedLatents) else latents
+        return jnp.zeros(last.shape[0], last.dtype)
 
 
 class StartInStates(eqx.Module):
     """What candidates share where states are wanted: the observed state, which need not be decoded, and the latent."""
 
     observation: Float[Array, " state"]
-    start: CandidateStart
+    start: CandidateStart | RememberedStart
 
 
 def no_reward(states: Array, actions: Array, next_states: Array) -> Array:
@@ -90,21 +119,27 @@ class RewardedModel(eqx.Module):
 
     @property
     def remembered_actions(self) -> int:
-        """How many past actions the core makes use of."""
-        return self.model.core.remembered_actions
+        """How many past actions the model makes use of."""
+        return LearnedModel(self.model).remembered_actions
+
+    @property
+    def remembered_observations(self) -> int:
+        """How many observations before the newest the model makes use of."""
+        return self.model.config.history - 1
 
     def encode(
-        self, observation: Float[Array, " state"], *, horizon: int, past_actions: Array | None = None
+        self, observation: Float[Array, "..."], *, horizon: int, past_actions: Array | None = None
     ) -> StartInStates:
-        """As `LearnedModel.encode`, and the observed state."""
-        learned = LearnedModel(self.model)
-        return StartInStates(observation, learned.encode(observation, horizon=horizon, past_actions=past_actions))
+        """As `LearnedModel.encode`, and the newest observed state."""
+        start = LearnedModel(self.model).encode(observation, horizon=horizon, past_actions=past_actions)
+        return StartInStates(observation if observation.ndim == 1 else observation[-1], start)
 
     def rollout(
         self, start: StartInStates, actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "time+1 candidate state"]:
         """s_0 … s_T of every candidate, in raw units."""
-        latents = _latents(self.model, start.start, actions, self.reencode_every)
+        latents = LearnedModel(self.model, self.reencode_every).rollout(start.start, actions)
+        latents = latents.reached if isinstance(latents, ReturnedLatents) else latents
         decoded = over_rows(self.model.decoder, latents[1:])[..., : self.model.config.state_size]
         states = self.model.normaliser.denormalise_state(decoded)
         first = jnp.broadcast_to(start.observation.astype(states.dtype), (1, *states.shape[1:]))
@@ -138,6 +173,25 @@ def _latents(model: DynamicsModel, start: CandidateStart, actions: Array, reenco
 
     latents = jax.vmap(one, in_axes=1, out_axes=1)(actions)
     return jnp.concatenate([jnp.broadcast_to(first, (1, *latents.shape[1:])), latents])
+
+
+def _remembering(
+    model: DynamicsModel, start: RememberedStart, actions: Array, reencode_every: Reencoding
+) -> Array | ReturnedLatents:
+    """As `_latents`, of a model with a history: a return to the encoder sees it, and what the plan has led to."""
+    every = model.steps_between_returns(reencode_every)
+    if every is None or every >= actions.shape[0]:
+        return _latents(model, start.start, actions, "never")
+    first = start.start.latent
+
+    def one(own: Array) -> tuple[Array, Array]:
+        return model.unroll(
+            first, model.normaliser.normalise_action(own), reencode_every=reencode_every, past=start.past
+        )
+
+    before, after = jax.vmap(one, in_axes=1, out_axes=1)(actions)
+    reached = jnp.concatenate([jnp.broadcast_to(first, (1, *after.shape[1:])), after])
+    return ReturnedLatents(reached, jnp.concatenate([before, after[-1:]]))
 
 
 def load_reward(name: str, state_size: int, action_size: int) -> RewardFunction:

@@ -28,8 +28,9 @@ def is_linear(model: DynamicsModel, reencode_every: Reencoding = None) -> bool:
 
 
 def sees_all(model: DynamicsModel) -> bool:
-    """Whether a latent is a function of the state alone: no action is remembered, and no sequence."""
-    return not isinstance(model.core, SequenceDynamics) and model.core.remembered_actions == 0
+    """Whether a latent is a function of the newest state alone: nothing before it is remembered."""
+    remembers = isinstance(model.core, SequenceDynamics) or model.core.remembered_actions > 0
+    return not remembers and model.config.history == 1
 
 
 def _one_layer(part: Any) -> bool:

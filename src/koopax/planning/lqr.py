@@ -111,7 +111,10 @@ def linearise(
             "use koopman, mlp or gru."
         )
     action = jnp.zeros(model.config.action_size) if action is None else action
-    latent = model.encode(goal)
+    if model.config.history == 1:
+        latent = model.encode(goal)
+    else:  # at rest there: all that a history holds is the same
+        latent = model.encode(jnp.tile(goal, (model.config.history, 1)), jnp.tile(action, (model.past_steps, 1)))
 
     def step(x: Array, a: Array) -> Array:
         return model.core.step(x, model.normaliser.normalise_action(a))  # pyright: ignore[reportReturnType]

@@ -81,7 +81,8 @@ class Planner(eqx.Module):
 
         Args:
             model: what to search through: a trained model, for its learned reward, or any `PlanningModel`.
-            observation: of one environment, `[state]`.
+            observation: of one environment, `[state]`; for a model with a history of n also the latest ones of the
+                episode, `[n, state]`, oldest first and NaN where there was none yet.
             state: what the last decision of this episode returned, or `init`.
             key: for candidates and exploration.
             explore: add the planner's exploration noise; may be traced.

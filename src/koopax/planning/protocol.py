@@ -62,13 +62,21 @@ class RememberingModel(PlanningModel, Protocol):
 
     def encode(
         self,
-        observation: Float[Array, " state"],
+        observation: Float[Array, " state"] | Float[Array, "observed state"],
         *,
         horizon: int,
         past_actions: Float[Array, "past action"] | None = None,
     ) -> PlanStart:
-        """As `PlanningModel.encode`; past actions are in the environment's units, oldest first, NaN if unknown."""
+        """As `PlanningModel.encode`; past actions are in the environment's units, oldest first, NaN if unknown.
+
+        A model with a history (`remembered_observations` above 0) takes the latest observations as well.
+        """
         ...
+
+
+def remembered_observations(model: Any) -> int:
+    """How many observations before the newest a model makes use of; none, where it does not say."""
+    return getattr(model, "remembered_observations", 0)
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from koopax.data.inspection import summarise
 from koopax.data.windows import Windows
 from koopax.evaluation.gradients import gradient_profile
 from koopax.evaluation.protocol import BASELINES, WINDOWS
+from koopax.models.encoding import past_of_windows
 from koopax.reporting import modes
 from koopax.reporting.films import Films
 from koopax.reporting.groups import DataGroup, Group
@@ -71,7 +72,8 @@ def describe(data: DataGroup, effort: Effort, problems: list[Problem], watch: Wa
         document["changed"] = not any(
             same_fingerprint(run.document, fingerprint(episodes.train)) for group in data.groups for run in group.runs
         )
-        windows = choose_windows(episodes.test, horizon=effort.horizon, count=effort.windows)
+        models = [run.model for group in data.groups for run in group.runs if run.model is not None]
+        windows = choose_windows(episodes.test, horizon=effort.horizon, count=effort.windows, models=models)
         tested = _test(data, windows, episodes, document, problems, watch)
         if tested:
             samples = choose_samples(windows, tested, effort.trajectories)
@@ -192,7 +194,8 @@ def _reference(data: DataGroup, episodes: Splits, windows: TestWindows) -> dict[
     models = [run.model for group in data.groups for run in group.runs if run.model is not None]
     if any(model.config.name == "dmdc" for model in models) or episodes.train.image_shape is not None:
         return {}
-    found = errors_by_window(dmdc_reference(episodes.train, episodes.validation), windows)["model"]
+    history = max(model.config.history for model in models)
+    found = errors_by_window(dmdc_reference(episodes.train, episodes.validation, history=history), windows)["model"]
     # One that diverges would stretch every chart and tell nothing.
     return {"dmdc": found} if found.state.mean(0).max() < DIVERGED else {}
 
@@ -240,7 +243,8 @@ def _gradients(tested: Sequence[Measured], samples: Windows, document: dict[str,
         watch(f"following gradients through {group.label}")
         model = group.model
         actions = model.normaliser.normalise_action(jnp.asarray(samples.actions[:, 0]))
-        start = model.encode(jnp.asarray(samples.states[0, 0]))
+        first = jax.tree.map(lambda array: jnp.asarray(array[:, :1]), samples)
+        start = jax.vmap(model.encode_past)(past_of_windows(model, first))[0]
         profile = gradient_profile(model.core, start, actions, key=jax.random.key(0))
         last = profile.inputs[-1] / profile.at_loss[-1]
         document["models"][group.number]["gradient"] = {"start": numbers(profile.transfer), "actions": numbers(last)}

@@ -3,6 +3,7 @@
 The windows and the errors are those of `koopax evaluate`: only the reduction differs, which here keeps the windows.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,10 +55,20 @@ class WindowErrors:
     """Normalised, mean over time [window, state]."""
 
 
-def choose_windows(episodes: Episodes, *, horizon: int, count: int = WINDOWS, seed: int = SEED) -> TestWindows:
-    """`count` test windows of `horizon` steps, or of the longest episode's length if that is shorter."""
+def choose_windows(
+    episodes: Episodes,
+    *,
+    horizon: int,
+    count: int = WINDOWS,
+    seed: int = SEED,
+    models: Iterable[DynamicsModel] = (),
+) -> TestWindows:
+    """`count` test windows of `horizon` steps, or of the longest episode's length if that is shorter.
+
+    They come with as many steps before them as one of the models makes use of.
+    """
     horizon = min(horizon, int(episodes.lengths.max()))
-    return TestWindows(episodes, errors.choose_windows(episodes, horizon, count=count, seed=seed))
+    return TestWindows(episodes, errors.choose_windows(episodes, horizon, count=count, seed=seed, models=models))
 
 
 def predict(model: DynamicsModel, windows: Windows) -> Prediction:

@@ -93,7 +93,7 @@ def write_video(run: Path, out: Path, *, window: int = 0, horizon: int = 100, so
     if window < 0:
         raise KoopaxError(f"window is {window}: windows are numbered from 0.")
     model, episodes = model_and_test_episodes(run, source)
-    chosen = choose_windows(episodes, horizon=horizon, count=max(WINDOWS, window + 1))
+    chosen = choose_windows(episodes, horizon=horizon, count=max(WINDOWS, window + 1), models=(model,))
     if window >= chosen.fixed.num_windows:
         raise KoopaxError(f"window is {window}, but there are {chosen.fixed.num_windows} of {horizon} steps.")
     one = chosen.fixed.take(slice(window, window + 1))

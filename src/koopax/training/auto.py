@@ -74,10 +74,12 @@ def candidates(task: TrainTask, train: Episodes) -> dict[str, TrainTask]:
     """The models that suit the data, by name, cheapest first."""
     least_squares = replace(task.train, steps=0, seconds=None)
     found = {"dmdc": replace(task, model="dmdc", train=least_squares)}
+    history = task.model_options.get("history", 1)
+    seen = history * train.state_size + (history - 1) * train.action_size
     for degree in DEGREES:
-        functions = comb(train.state_size + degree, degree) * (1 + train.action_size)
+        functions = comb(seen + degree, degree) * (1 + train.action_size)
         if functions <= MOST_FUNCTIONS and STEPS_PER_FUNCTION * functions <= train.num_steps:
-            options = {"encoder_options": {"degree": degree}}
+            options = {**task.model_options, "encoder_options": {"degree": degree}}
             found[f"edmd-{degree}"] = replace(task, model="edmd", model_options=options, train=least_squares)
     patience = task.train.patience or PATIENCE
     found["koopman"] = replace(task, model="koopman", train=replace(task.train, patience=patience))

@@ -20,6 +20,8 @@ from koopax.data.episodes import Episodes
 from koopax.data.windows import Windows, fixed_windows
 from koopax.evaluation.prediction import prediction_error
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.encoding import past_of_windows
+from koopax.models.history import Past
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import SequenceDynamics, latent_of
 from koopax.training.config import TrainConfig
@@ -91,7 +93,7 @@ def choose_returns(model: DynamicsModel, validation: Episodes) -> tuple[Dynamics
     """
     if isinstance(model.core, SequenceDynamics):
         return model, free_run_error(model, validation)
-    trial = ReturnTrials(validation)
+    trial = ReturnTrials(validation, past=model.past_steps)
     best: tuple[int | None, float] | None = None
     for every in RETURNS:
         if every is None or every < trial.horizon:
@@ -109,10 +111,10 @@ class ReturnTrials:
     choice; both give the same. Only for cores that remember nothing besides their latent.
     """
 
-    def __init__(self, episodes: Episodes, horizon: int = HORIZON):
-        """Choose the windows, once."""
+    def __init__(self, episodes: Episodes, horizon: int = HORIZON, *, past: int = 0):
+        """Choose the windows, once, each with so many steps before it."""
         self.horizon = longest(episodes, horizon)
-        (batch,) = fixed_windows(episodes, self.horizon, WINDOWS, seed=0, batch_size=WINDOWS)
+        (batch,) = fixed_windows(episodes, self.horizon, WINDOWS, seed=0, batch_size=WINDOWS, past=past)
         self._windows = jax.tree.map(jnp.asarray, batch)
         self._has_rewards = episodes.has_rewards
 
@@ -135,15 +137,21 @@ def _errors_with_returns(model: DynamicsModel, windows: Windows, every: Int[Arra
     def core_step(latent: Array, action: Array, duration: Array | None) -> Array:
         return latent_of(model.core.step(latent, action, duration))
 
-    def step(latents: Array, now: tuple) -> tuple[Array, tuple[Array, Array]]:
+    def remember(past: Past, latent: Array, action: Array) -> Past:
+        return model.remember(past, latent[None], action[None]) or past
+
+    def step(carried: tuple[Array, Past], now: tuple) -> tuple[tuple[Array, Past], tuple[Array, Array]]:
+        latents, past = carried
         number, actions, durations, states, rewards = now
         returning = (number > 0) & (number % every == 0)
-        latents = jnp.where(returning, jax.vmap(model.reencode)(latents), latents)
+        latents = jnp.where(returning, jax.vmap(model.reencode)(latents, past), latents)
         after = jax.vmap(core_step)(latents, actions, durations)
         predicted, expected = jax.vmap(model.read)(latents, after, actions)
-        return after, (jnp.mean((predicted - states) ** 2), jnp.mean((expected - rewards) ** 2))
+        past = jax.vmap(remember)(past, after, actions)
+        return (after, past), (jnp.mean((predicted - states) ** 2), jnp.mean((expected - rewards) ** 2))
 
-    _, found = jax.lax.scan(step, jax.vmap(model.encoder)(states[0]), steps)
+    past = past_of_windows(model, windows)
+    _, found = jax.lax.scan(step, (jax.vmap(model.encode_past)(past), past), steps)
     return jnp.mean(found[0]), jnp.mean(found[1])
 
 

@@ -146,7 +146,7 @@ def _train(
     models = [start_training(model, train, validation, config) for model, config in zip(models, configs, strict=True)]
     if folders[0] is not None:
         keeping = replace(keeping, fingerprint=fingerprint(train))
-    programs = Programs(train, validation, configs[0])
+    programs = Programs(train, validation, configs[0], past=models[0].past_steps)
     records: list[Record] = []
     outcomes: list[Run | DivergedError] = []
     try:
@@ -315,6 +315,15 @@ def resolved(config: TrainConfig, core: str, *, steps: int = STEPS) -> TrainConf
     return with_stride(replace(config, **missing), core)
 
 
+def check_history(history: int, train: Episodes) -> None:
+    """Raise where no episode holds a whole history and a step after it."""
+    if history > 1 and history > int(train.lengths.max()):
+        raise KoopaxError(
+            f"a history of {history} observations and a step after them fit in no episode, the longest of which has "
+            f"{int(train.lengths.max())} steps: use a shorter history."
+        )
+
+
 def check_training(
     model: DynamicsModel,
     train: Episodes,
@@ -330,6 +339,7 @@ def check_training(
             f"the model takes states and actions of sizes {sizes}, but the data has "
             f"{(train.state_size, train.action_size)}: create the model from this data."
         )
+    check_history(model.config.history, train)
     if folder is None and keeping.resume:
         raise KoopaxError("resuming needs the run's folder: pass out.")
     if folder is None and keeping.sinks != ("jsonl",):

@@ -67,7 +67,8 @@ def can_start_linear(model: DynamicsModel) -> bool:
     """Whether a model has the linear paths and a spectrum for it, and modes enough."""
     core = model.core
     return (
-        isinstance(core, KoopmanCore)
+        model.config.history == 1
+        and isinstance(core, KoopmanCore)
         and isinstance(core.spectrum, MultiscaleSpectrum)
         and all(isinstance(part, LinearPath) for part in (model.encoder, model.decoder, core.action_encoder))
         and core.modes_size // 2 >= model.config.state_size

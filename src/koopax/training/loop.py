@@ -31,12 +31,12 @@ CLOCK_SHARE = 0.01
 class Programs:
     """What the seeds of a training share: the data on the device, and the compiled steps and validation."""
 
-    def __init__(self, train: Episodes, validation: Episodes | None, config: TrainConfig):
-        """Nothing is compiled yet."""
+    def __init__(self, train: Episodes, validation: Episodes | None, config: TrainConfig, *, past: int = 0):
+        """Nothing is compiled yet; windows come with so many steps before them."""
         assert config.horizon is not None  # resolved
-        self.sampler = WindowSampler(train, config.horizon)
+        self.sampler = WindowSampler(train, config.horizon, past=past)
         self._validation_episodes = validation
-        self.validation = None if validation is None else Validation(validation, config)
+        self.validation = None if validation is None else Validation(validation, config, past=past)
         self._config = config
         self._steps: Any = None
 

@@ -9,8 +9,11 @@ import jax.numpy as jnp
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.data.windows import Windows
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.encoding import past_of_windows
+from koopax.models.history import Past, seen_later
 from koopax.models.latent import in_chunks, steps_every
 from koopax.training.config import TrainConfig
+from koopax.training.pasts import forgetting
 
 
 def loss_weights(config: TrainConfig) -> dict[str, float]:
@@ -41,11 +44,14 @@ def reward_loss(
 def consistency_loss(
     model: DynamicsModel,
     latents: Float[Array, "steps batch latent"],
-    true_states: Float[Array, "steps batch state"],
+    true: Past,
     weight: Float[Array, " steps"],
 ) -> Float[Array, ""]:
-    """Mean of (x̂_{t+k} − g_θ(s_{t+k}))² over k = 1 … T, batch and the latent components that the core predicts."""
-    targets = jax.vmap(jax.vmap(model.encoder))(true_states)
+    """Mean of (x̂_{t+k} − g_θ(s_{t+k}))² over k = 1 … T, batch and the latent components that the core predicts.
+
+    `true` are what the encoder sees at these steps, `[steps, batch, …]`.
+    """
+    targets = jax.vmap(jax.vmap(model.encode_past))(true)
     missed = (latents - targets)[..., : model.core.predicted_size]
     return jnp.mean(weight * jnp.mean(missed**2, axis=(1, 2)))
 
@@ -76,26 +82,30 @@ def loss_terms(
     states = model.normaliser.normalise_state(windows.states)
     actions = model.normaliser.normalise_action(windows.actions)
     rewards = model.normaliser.normalise_reward(windows.rewards)[chosen]
-    start = jax.vmap(model.encoder)(states[0])
-    states = states[1:][chosen]
-    before, latents = _roll(model, start, actions, windows.durations, stride, first, config.remat_steps)
+    past = past_of_windows(model, windows)
+    if model.past_steps:
+        past = jax.vmap(forgetting)(past, jax.random.split(jax.random.fold_in(key, 1), windows.actions.shape[1]))
+    start = jax.vmap(model.encode_past)(past)
+    before, latents = _roll(model, start, past, actions, windows.durations, stride, first, config.remat_steps)
     predicted_states, predicted_rewards = _read(model, before, latents, actions[chosen], stride, config.remat_steps)
 
     wanted = {name for name, weight in loss_weights(config).items() if weight > 0}
     terms = {}
     if "state" in wanted:
-        terms["state"] = state_loss(predicted_states, states, weight)
+        terms["state"] = state_loss(predicted_states, states[1:][chosen], weight)
     if "reward" in wanted:
         terms["reward"] = reward_loss(predicted_rewards, rewards, weight)
     if "consistency" in wanted:
         some = random_steps(len(chosen), config.consistency_steps, key=consistency_key)
-        terms["consistency"] = consistency_loss(model, latents[some], states[some], weight[some])
+        true = seen_later(past, states, actions, chosen[some])
+        terms["consistency"] = consistency_loss(model, latents[some], true, weight[some])
     return terms
 
 
 def _roll(
     model: DynamicsModel,
     start: Array,
+    past: Past,
     actions: Array,
     durations: Array | None,
     stride: int,
@@ -104,8 +114,12 @@ def _roll(
 ) -> tuple[Array | None, Array]:
     """The latents before and after the chosen steps; those before only where a reward head reads them."""
     if model.config.reencode_every is not None:
-        over_batch = (0, 1, None if durations is None else 1)
-        before, latents = jax.vmap(model.unroll, in_axes=over_batch, out_axes=1)(start, actions, durations)
+        over_batch = (0, 0, 1, None if durations is None else 1)
+
+        def unroll(start: Array, past: Past, actions: Array, durations: Array | None) -> tuple[Array, Array]:
+            return model.unroll(start, actions, durations, past=past)
+
+        before, latents = jax.vmap(unroll, in_axes=over_batch, out_axes=1)(start, past, actions, durations)
         chosen = steps_every(actions.shape[0], stride, first)
         return before[chosen], latents[chosen]
     if model.reward_head is None:

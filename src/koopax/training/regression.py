@@ -23,6 +23,8 @@ from koopax.data.episodes import Episodes
 from koopax.data.windows import Windows, fixed_windows
 from koopax.models.dictionaries import Dictionary
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.encoding import past_of_windows
+from koopax.models.history import DelayedDictionary
 from koopax.models.linear import BilinearReward, LinearCore, action_products
 from koopax.training.choice import HORIZON, ReturnTrials
 
@@ -37,7 +39,7 @@ MOST_STEPS = 400_000
 class Sums(NamedTuple):
     """ΨᵀΨ and ΨᵀY over N steps, of the core and of the reward, in float64."""
 
-    count: int
+    count: int | Numbers
     gram: Numbers
     latents: Numbers
     """ΨᵀY with Y = φ(s_{t+1}), [functions, latent]."""
@@ -58,7 +60,7 @@ class Trial:
 
 def is_regression(model: DynamicsModel) -> bool:
     """Whether a model's matrices are found by least squares."""
-    return isinstance(model.encoder, Dictionary) and isinstance(model.core, LinearCore)
+    return isinstance(model.encoder, Dictionary | DelayedDictionary) and isinstance(model.core, LinearCore)
 
 
 def regress(
@@ -78,14 +80,18 @@ def regress(
         horizon: steps of the free runs that are compared.
         returns: steps between two returns to the dictionary to choose from; None for never.
     """
-    assert isinstance(model.encoder, Dictionary)
     low, high = _range(model, train)
-    model = eqx.tree_at(lambda own: own.encoder, model, model.encoder.within(low, high))
+    if isinstance(model.encoder, DelayedDictionary):
+        dictionary = model.encoder.dictionary.within(low, high)
+        model = eqx.tree_at(lambda own: own.encoder.dictionary, model, dictionary)
+    else:
+        assert isinstance(model.encoder, Dictionary)
+        model = eqx.tree_at(lambda own: own.encoder, model, model.encoder.within(low, high))
     sums = _add_up(model, train)
     if validation is None:
         return _fitted(model, sums, RIDGES[1]).with_reencoding(returns[0]), []
     trials, best = [], None
-    free_runs = ReturnTrials(validation, horizon)
+    free_runs = ReturnTrials(validation, horizon, past=model.past_steps)
     for every in returns:
         for ridge in RIDGES:
             candidate = _fitted(model, sums, ridge)
@@ -96,9 +102,9 @@ def regress(
     return best[1], trials
 
 
-def dmdc_reference(train: Episodes, validation: Episodes | None = None) -> DynamicsModel:
+def dmdc_reference(train: Episodes, validation: Episodes | None = None, *, history: int = 1) -> DynamicsModel:
     """DMDc of the training episodes, without returns: what there is to know of them by a linear regression."""
-    model = DynamicsModel.create("dmdc", train, key=jax.random.key(0))
+    model = DynamicsModel.create("dmdc", train, history=history, key=jax.random.key(0))
     return regress(model, train, validation, horizon=HORIZON, returns=(None,))[0]
 
 
@@ -109,11 +115,15 @@ def solve(gram: Numbers, cross: Numbers, count: int, ridge: float) -> np.ndarray
 
 
 def _range(model: DynamicsModel, train: Episodes) -> tuple[jax.Array, jax.Array]:
-    """Lowest and highest normalised states."""
-    found = train.statistics().state
-    scale = model.normaliser
-    low, high = (jnp.asarray(bound, jnp.float32) for bound in (found.minimum, found.maximum))
-    return scale.normalise_state(low), scale.normalise_state(high)
+    """Lowest and highest normalised states, or whole histories."""
+    found, scale, history = train.statistics(), model.normaliser, model.config.history
+
+    def joined(states: np.ndarray, actions: np.ndarray) -> jax.Array:
+        state = scale.normalise_state(jnp.asarray(states, jnp.float32))
+        action = scale.normalise_action(jnp.asarray(actions, jnp.float32))
+        return jnp.concatenate([jnp.tile(state, history), jnp.tile(action, history - 1)])
+
+    return joined(found.state.minimum, found.action.minimum), joined(found.state.maximum, found.action.maximum)
 
 
 def _add_up(model: DynamicsModel, train: Episodes) -> Sums:
@@ -121,7 +131,7 @@ def _add_up(model: DynamicsModel, train: Episodes) -> Sums:
     total: Sums | None = None
     # In float64: the gram of high powers is nearly singular.
     with jax.enable_x64(True):
-        for windows in fixed_windows(train, 1, MOST_STEPS, seed=0, batch_size=BATCH):
+        for windows in fixed_windows(train, 1, MOST_STEPS, seed=0, batch_size=BATCH, past=model.past_steps):
             precise = jax.tree.map(lambda array: jnp.asarray(array, jnp.float64), windows)
             found = jax.device_get(_sums(model, precise))
             total = found if total is None else Sums(*(mine + new for mine, new in zip(total, found, strict=True)))
@@ -133,15 +143,20 @@ def _add_up(model: DynamicsModel, train: Episodes) -> Sums:
 def _sums(model: DynamicsModel, windows: Windows) -> Sums:
     scale = model.normaliser
     states, actions = scale.normalise_state(windows.states), scale.normalise_action(windows.actions[0])
-    now, after = jax.vmap(model.encoder)(states[0]), jax.vmap(model.encoder)(states[1])
+    past = past_of_windows(model, windows)
+    later = jax.vmap(lambda own, state, action: own.then(state[None], action[None]))(past, states[1], actions)
+    # Only whole histories count; without one, all do.
+    whole = ~(jnp.isnan(past.states).any((1, 2)) | jnp.isnan(past.actions).any((1, 2)))
+    now, after = (whole[:, None] * jax.vmap(model.encode_past)(seen) for seen in (past, later))
     assert isinstance(model.core, LinearCore)
     if windows.durations is not None:
         after = now + (after - now) / windows.durations[0][:, None]  # as far as a step of nominal duration would go
     products = actions[:, :, None] * now[:, None, : model.core.coupled]
     functions = jnp.concatenate([now, products.reshape(len(now), -1)], axis=1)
-    of_reward = jnp.concatenate([functions, jax.vmap(action_products)(actions)], axis=1)
+    of_reward = jnp.concatenate([functions, whole[:, None] * jax.vmap(action_products)(actions)], axis=1)
     reward = scale.normalise_reward(windows.rewards[0])[:, None]
-    return Sums(len(now), functions.T @ functions, functions.T @ after, of_reward.T @ of_reward, of_reward.T @ reward)
+    count = jnp.sum(whole)
+    return Sums(count, functions.T @ functions, functions.T @ after, of_reward.T @ of_reward, of_reward.T @ reward)
 
 
 def _fitted(model: DynamicsModel, sums: Sums, ridge: float) -> DynamicsModel:

@@ -249,7 +249,7 @@ def reference_of(path: Path, model: DynamicsModel) -> dict[str, DynamicsModel]:
     of_images = episodes.train.image_shape is not None
     if of_images or not same_fingerprint(read_config(path), fingerprint(episodes.train)):
         return {}
-    return {"dmdc": dmdc_reference(episodes.train, episodes.validation)}
+    return {"dmdc": dmdc_reference(episodes.train, episodes.validation, history=model.config.history)}
 
 
 def _test_episodes(folder: Path) -> Episodes:

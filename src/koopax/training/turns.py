@@ -69,7 +69,7 @@ def run_tasks_in_turns(
             model = start_training(model, episodes.train, episodes.validation, config)
             records.append(Record(model, config, folder, keeping))
             state = records[-1].open(fresh_state(model, config))
-            programs = Programs(episodes.train, episodes.validation, config)
+            programs = Programs(episodes.train, episodes.validation, config, past=model.past_steps)
             loops.append(Loop(records[-1], state, programs, began=began))
         with StopRequest() as stop:
             return take_turns(loops, stop, slice_seconds=slice_seconds, watch=watch)

@@ -18,11 +18,11 @@ BATCH = 128
 class Validation:
     """Normalised state and reward errors over the validation horizon."""
 
-    def __init__(self, episodes: Episodes, config: TrainConfig):
-        """Choose the windows, once."""
+    def __init__(self, episodes: Episodes, config: TrainConfig, *, past: int = 0):
+        """Choose the windows, once, each with so many steps before it."""
         horizon = config.validation_horizon or config.horizon
         assert horizon is not None  # resolved
-        batches = fixed_windows(episodes, horizon, config.validation_windows, seed=0, batch_size=BATCH)
+        batches = fixed_windows(episodes, horizon, config.validation_windows, seed=0, batch_size=BATCH, past=past)
         self._batches = [jax.tree.map(jnp.asarray, windows) for windows in batches]
         self._sizes = [windows.rewards.shape[1] for windows in self._batches]
         self._quantities = ("state", "reward") if episodes.has_rewards else ("state",)

@@ -5,7 +5,6 @@ left empty. Rows of an episode stay in file order and need not be next to each o
 """
 
 import json
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from koopax._errors import NO_ACTIONS, KoopaxError, KoopaxWarning, unknown_name
+from koopax._errors import KoopaxError, unknown_name
 from koopax._untrusted import check_expansion, one_line, reading
 from koopax.data.episodes import Episodes
 from koopax.data.images import frame_text
@@ -62,8 +61,7 @@ def read(
         path: a `.csv` or `.parquet` file.
         episode: column that tells episodes apart; guessed: `episode`, `episode_id`, `trajectory`.
         state: state columns, a list or one string with commas; guessed: those that begin with `state_` or `obs_`.
-        action: action columns, or "none" to look at data without actions, of which no model can be made yet; guessed:
-            those that begin with `action_`.
+        action: action columns, or "none" for a system that nobody acts on; guessed: those that begin with `action_`.
         reward: reward column, or "none" for a table without rewards; guessed: `reward`.
         time: column with the time of each row in seconds, from which the durations of the steps follow; without it a
             column `duration` in nominal steps is used if there is one.
@@ -86,6 +84,8 @@ def read_named(
     names, stored = _header(path, is_csv)
     if reward is None and stored is not None and not stored.has_rewards:
         reward = "none"
+    if action is None and stored is not None and not any(name.startswith("action_") for name in names):
+        action = "none"
     choice = _choose(path, names, episode, state, action, reward, time)
     columns = _columns(path, is_csv, choice)
     order, starts, episode_names = _episode_rows(columns[choice.episode], str(path), choice.episode)
@@ -164,13 +164,11 @@ def _choose(path: Path, names: list[str], episode, state, action, reward, time) 
 
     def several(part: str, given: Names, prefixes: Sequence[str]) -> list[str]:
         if given == "none":
-            if part == "action":
-                warnings.warn(f"{str(path)!r} is read without actions, but {NO_ACTIONS}", KoopaxWarning, stacklevel=2)
             return []
         if given is None:
             chosen = [name for name in names if name.startswith(tuple(prefixes)) or name == part]
             if not chosen:
-                raise missing(part)
+                raise missing(part, ", or say `none` if nobody acts on the system" if part == "action" else "")
         else:
             chosen = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
         found = [one(part, name) or name for name in chosen]
