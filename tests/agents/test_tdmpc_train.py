@@ -50,7 +50,7 @@ def restored(out):
 
 
 def timeless(lines):
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+    return [{name: value for name, value in line.items() if name not in ("seconds", "spent")} for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,9 @@ def test_a_run_compiles_once_and_logs_both_axes(whole):
     assert np.isfinite(result.metrics[-1]["model_loss"])
     assert ["consistency_errors" in line for line in result.metrics] == [False, True, True, True]
     assert len(result.metrics[-1]["consistency_errors"]) == TINY.horizon
+    spent = result.metrics[-1]["spent"]
+    assert set(spent) == {"playing", "learning", "evaluating"}
+    assert 0 < sum(spent.values()) <= result.metrics[-1]["seconds"] + 0.2
 
 
 @given(st.integers(0, 30_000), st.lists(st.floats(0, 1), min_size=20, max_size=20), st.floats(0, 1))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from koopax.experiments import planning, planning_decay
+from koopax.experiments import planning, planning_options
 from koopax.experiments.planning import BUDGETS, PUBLISHED_RETURNS, cells, comparable_scores, curves, summarise
 
 KOOPAX = Path(sys.executable).with_name("koopax")
@@ -34,7 +34,7 @@ def fake(task, arm, seed, value):
 
 def test_the_paper_budget_is_the_papers_grid():
     found = cells(BUDGETS["paper"])
-    assert len({cell.name for cell in found}) == len(found) == 4 * 5 * 3
+    assert len({cell.name for cell in found}) == len(found) == 4 * 5 * 4
     assert {cell.config.task for cell in found} == set(PUBLISHED_RETURNS)
     compared = found[: 4 * 5 * 2]
     assert {(cell.config.dynamics, cell.config.horizon) for cell in compared} == {("mlp", 5), ("koopman", 20)}
@@ -42,27 +42,71 @@ def test_the_paper_budget_is_the_papers_grid():
 
 
 def test_aggregates_use_tasks_with_seeds_in_every_arm():
-    found = [fake("cheetah-run", arm, seed, 500 + 100 * seed) for arm in ("a", "b") for seed in range(2)]
-    found += [fake("acrobot-swingup", arm, 0, 50) for arm in ("a", "b")]
+    found = [fake("cheetah-run", arm, seed, 500 + 100 * seed) for arm in planning.COMPARED for seed in range(2)]
+    found += [fake("acrobot-swingup", arm, 0, 50) for arm in planning.COMPARED]
     scores = comparable_scores(found)
-    np.testing.assert_allclose(scores["a"], [[0.5], [0.6]])
+    np.testing.assert_allclose(scores["mlp H=5"], [[0.5], [0.6]])
     summary = summarise(found)
     aggregates = summary.document["aggregates"]
     assert aggregates["tasks"] == ["cheetah-run"]
-    assert aggregates["arms"]["b"]["mean"]["value"] == pytest.approx(0.55)
+    assert aggregates["arms"]["koopman H=20"]["mean"]["value"] == pytest.approx(0.55)
     assert "| cheetah-run | 550 ± " in summary.sections[0]
     assert "| 603 | 2/2 |" in summary.sections[0]
     assert len(curves(found).axes) == 3
 
 
-def test_sweep_reports_training_returns_after_the_random_ones():
-    budget = planning_decay.BUDGETS["cpu"]
-    found = [fake("cheetah-run", f"rho={decay}", 0, 90.0) for decay in budget.decays]
-    document = planning_decay.summarise(found).document
-    assert document["rho=0.9"] == {"return": 90.0, "training_return": pytest.approx(45.0)}
-    swept = planning_decay.cells(budget)
-    assert [cell.config.decay for cell in swept] == list(budget.decays)
-    assert len({dataclasses.replace(cell.config, decay=1.0) for cell in swept}) == 1
+def test_cells_are_breadth_first_and_the_sweep_changes_rho_alone():
+    found = cells(BUDGETS["cpu"])
+    assert len({cell.name for cell in found}) == len(found)
+    compared = [cell.labels for cell in found[: 2 * 4]]
+    assert [label["seed"] for label in compared] == [0] * 8
+    assert {label["task"] for label in compared} == set(PUBLISHED_RETURNS)
+    swept = [cell.config for cell in found if "rho" in cell.name and cell.labels["seed"] == 0]
+    assert [config.decay for config in swept] == list(planning.DECAYS)
+    assert len({dataclasses.replace(config, decay=1.0) for config in swept}) == 1
+
+
+def test_options_change_one_thing_at_a_time():
+    found = {cell.labels["arm"]: cell.config for cell in planning_options.cells(planning_options.BUDGETS["cpu"])[:17]}
+    assert set(found) == set(planning_options.ARMS)
+    for label, config in found.items():
+        base = found["koopman grown" if config.dynamics == "koopman" else "mlp H=5"]
+        changed = {name for name, value in dataclasses.asdict(config).items() if value != getattr(base, name)}
+        dynamics, name = label.split(" ", 1)
+        expected = (
+            planning_options.KOOPMAN[name] if dynamics == "koopman" else planning_options.BEYOND.get(name[4:], {})
+        )
+        assert changed <= set(expected), label
+    assert found["koopman grown"].plan_length(4750) == 20
+
+
+def test_options_are_told_with_plans_and_model_errors():
+    found = [fake("cheetah-run", "koopman grown", seed, 90.0 + 10 * seed) for seed in range(2)]
+    found[0]["curve"][-1] |= {"plan_length": 20, "consistency_errors": [0.1] * 20}
+    found[1]["curve"][-1] |= {"plan_length": 10, "consistency_errors": [0.3] * 20}
+    summary = planning_options.summarise(found)
+    told = summary.document["cheetah-run"]["koopman grown"]
+    assert (told["return"], told["plan_length"], told["seeds"]) == (95.0, 15.0, 2)
+    assert told["errors"] == {"1": pytest.approx(0.2), "5": pytest.approx(0.2), "10": pytest.approx(0.2), "20": 0.2}
+    assert told["training_return"] == pytest.approx(47.5)
+    assert "| koopman grown | 95 (90, 100) |" in summary.sections[0]
+
+
+def test_minutes_are_told_with_what_they_were_spent_on():
+    cell = fake("cheetah-run", "mlp H=5", 0, 100.0) | {"seconds": 600.0}
+    cell["made_of"]["config"]["horizon"] = 5
+    cell["curve"][-1] |= {"spent": {"playing": 150.0, "learning": 300.0}, "plan_length": 5}
+    cell["curve"][-2] |= {"plan_length": 4}
+    (row,) = planning.time_spent([cell])
+    assert row == {
+        "task": "cheetah-run",
+        "arm": "mlp H=5",
+        "minutes": 10.0,
+        "playing": 0.25,
+        "learning": 0.5,
+        "evaluating": 0.0,
+        "whole_plans": 0.5,
+    }
 
 
 @pytest.mark.slow
@@ -80,6 +124,6 @@ def test_smoke_stops_and_goes_on(tmp_path):
     assert done.returncode == 0, done.stderr
     assert before.items() <= {path.name: path.read_text() for path in results.glob("cells/*.json")}.items()
     document = json.loads((results / "summary.json").read_text())
-    assert set(document["tables"]["returns"]["cheetah-run"]) == set(planning.ARMS)
+    assert set(document["tables"]["returns"]["cheetah-run"]) == {*planning.COMPARED, "koopman H=5"}
     assert (results / "figure.png").stat().st_size > 1000
     assert "optimality gap" in done.stdout

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from koopax import KoopaxError
-from koopax.experiments import init_ablation, latent_ablation, paper, planning, planning_decay, prediction, search
+from koopax.experiments import init_ablation, latent_ablation, paper, planning, planning_options, prediction, search
 from koopax.experiments.experiment import Place
 from koopax.experiments.grid import Interrupted, Job, _finished, _made_of, run_missing
 from koopax.experiments.measurement import run_measurement
@@ -95,7 +95,7 @@ def test_smoke_of_the_larger_grids(folder, name, arm):
     assert arm in (folder / "results" / name / "smoke" / "table.md").read_text()
 
 
-GRIDS = (prediction, init_ablation, latent_ablation, search, planning, planning_decay)
+GRIDS = (prediction, init_ablation, latent_ablation, search, planning, planning_options)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

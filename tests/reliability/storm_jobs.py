@@ -161,7 +161,8 @@ def import_everything() -> None:
     import koopax.training.auto  # noqa: F401
 
 
-TIMES = ("seconds", "compile_seconds", "wall_seconds", "conditions", "versions", "commit", "machine", "outcome")
+CLOCK = ("seconds", "spent", "compile_seconds", "wall_seconds")
+TIMES = (*CLOCK, "conditions", "versions", "commit", "machine", "outcome")
 
 
 def results(folder: Path) -> dict[str, Any]:

@@ -67,6 +67,7 @@ def tdmpc_run(folder: Path, *, seed: int = 0, level: float = 500.0, task: str = 
     lines = []
     for i in range(1, 7):
         line = {"environment_steps": 1000 * i, "decisions": 250 * i, "return": -1.0, "seconds": 3.0 * i}
+        line |= {"plan_length": i, "consistency_errors": [0.1 * i, 0.2 * i]}
         lines.append(line if i % 2 else line | {"evaluation_return": level * i / 6})
     return write_agent(folder, agent_document(TDMPCConfig(task=task, dynamics=dynamics, seed=seed)), lines)
 

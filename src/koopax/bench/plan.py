@@ -2,8 +2,9 @@
 
 All cores have the same encoder, reward, values, policy and width of the latent. The parts are timed on their own, each
 as one compiled function at the shapes that it has inside a plan, and counted as often as a plan calls it: encoding and
-proposals once, dynamics, reward and value in every iteration. What is left of the whole is `rest`: drawing candidates,
-ranking and refitting. It can come out a little below zero, because inside a plan the compiler fuses parts.
+proposals once, dynamics, reward and value for the samples of every iteration and once for the proposals. What is left
+of the whole is `rest`: drawing candidates, ranking and refitting. It can come out a little below zero, because inside a
+plan the compiler fuses parts.
 """
 
 import statistics
@@ -68,7 +69,8 @@ def measure(
 def _row(config: TDMPCConfig, taken: dict[str, list[float]]) -> dict[str, Any]:
     ms = {part: 1e3 * statistics.median(seconds) for part, seconds in taken.items()}
     once = ("encode", "propose")
-    parts = {part: ms[part] * (1 if part in once else config.iterations) for part in PARTS}
+    rounds = config.iterations + config.proposals / config.samples
+    parts = {part: ms[part] * (1 if part in once else rounds) for part in PARTS}
     return {
         "core": config.dynamics,
         "horizon": config.horizon,
@@ -87,8 +89,7 @@ def _cases(config: TDMPCConfig) -> dict[str, Callable[[int], None]]:
     planner = make_planner(config, config.horizon)
     keys = jax.random.split(jax.random.key(0), 3)
     observation = jax.random.normal(keys[0], (STATE_SIZE,))
-    candidates = config.samples + config.proposals
-    actions = jax.random.uniform(keys[1], (config.horizon, candidates, ACTION_SIZE), minval=-1, maxval=1)
+    actions = jax.random.uniform(keys[1], (config.horizon, config.samples, ACTION_SIZE), minval=-1, maxval=1)
     state = planner.init(ACTION_SIZE)
     start = eqx.filter_jit(model.encode)(observation, horizon=config.horizon)
     latents = eqx.filter_jit(model.rollout)(start, actions)

@@ -1,13 +1,15 @@
 """koopax agent …"""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from koopax._errors import KoopaxError
-from koopax.cli.output import errors, results, training_progress
+from koopax._errors import KoopaxError, unknown_name
+from koopax.cli.options import Options, parse_options
+from koopax.cli.output import errors, print_json, results, training_progress
 
 if TYPE_CHECKING:
     from koopax.agents.config import AgentConfig
@@ -118,6 +120,7 @@ def tdmpc(
     evaluate_every: int | None = None,
     evaluate_episodes: int | None = None,
     published: bool = False,
+    option: Options = [],  # noqa: B006  (only read)
     resume: bool = False,
 ) -> None:
     """TD-MPC from states: plan with a learned latent model, its reward and its values.
@@ -139,6 +142,7 @@ def tdmpc(
         evaluate_every: decisions between evaluations.
         evaluate_episodes: episodes per evaluation.
         published: TD-MPC's published sizes, and TOLD's dynamics for mlp, instead of those for one CPU core.
+        option: any other setting of the agent, such as plan_lambda=0.8, or of its core, such as core.bilinear=true.
         resume: continue the run in `out` with its own settings; only steps and evaluations may change.
     """
     from koopax.agents import TDMPCConfig, tdmpc_arm, train_tdmpc
@@ -160,10 +164,11 @@ def tdmpc(
     if resume:
         recorded = read_config(out, TDMPCConfig)
         _refuse_changes(_given(fixed | {"dynamics": dynamics}), recorded, out, task)
-        if published:
-            raise KoopaxError("--resume keeps a run's sizes: leave out --published.")
+        if published or option:
+            raise KoopaxError("--resume keeps a run's settings: leave out --published and --option.")
     else:
-        recorded = tdmpc_arm(dynamics or "koopman", published=published, **_given(fixed))
+        told = _given(fixed) | _agent_options(option, (*fixed, *changeable, "dynamics", "core_options"))
+        recorded = tdmpc_arm(dynamics or "koopman", published=published, **told)
     config = dataclasses.replace(recorded, **_given(changeable))
     with training_progress(f"{config.task} {config.dynamics}", config.steps, None) as watch:
         result = train_tdmpc(config, out, resume=resume, watch=watch)
@@ -282,8 +287,70 @@ def _refuse_changes(asked: dict[str, Any], recorded: "AgentConfig", out: Path, t
         refuse_module(name, f"the run {str(out)!r}", f"add --task {name} if you trust it")
 
 
+def _agent_options(flags: Sequence[Sequence[str]], flagged: Sequence[str]) -> dict[str, Any]:
+    """Settings of `TDMPCConfig` by `--option`; those of the core are named core.NAME."""
+    from koopax._untrusted import from_json
+    from koopax.agents import TDMPCConfig
+
+    refused = {name: f"use --{name.replace('_', '-')}, or core.NAME for the core's own" for name in flagged}
+    options = parse_options(flags, example="plan_lambda=0.8", refused=refused)
+    core = {name.removeprefix("core."): value for name, value in options.items() if name.startswith("core.")}
+    own = {name: value for name, value in options.items() if not name.startswith("core.")}
+    known = [field.name for field in dataclasses.fields(TDMPCConfig) if field.name not in flagged]
+    for name, value in own.items():
+        if name not in known:
+            raise unknown_name("option", name, known)
+        try:
+            from_json(TDMPCConfig, {name: value})
+        except TypeError as error:
+            raise KoopaxError(f"--option {name}: {error}, which it can't be; write a value of its kind.") from error
+    return own | ({"core_options": tuple(core.items())} if core else {})
+
+
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+@app.command
+def play(
+    run: tyro.conf.Positional[Path],
+    *,
+    episodes: int = 1,
+    plan_length: int | None = None,
+    video: bool = True,
+    out: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Let a trained TD-MPC agent play: its returns, how far its model can be trusted, and a video with its plans.
+
+    Args:
+        run: the folder of a TD-MPC run.
+        episodes: whole episodes, played together; the video shows the first.
+        plan_length: steps that plans look ahead; as at the end of training if not given.
+        video: draw the first episode, with what the plans foresee beside what happened.
+        out: the .mp4 file; play.mp4 in the run folder by default, where `koopax report` finds it.
+        json: print one JSON document.
+    """
+    from koopax._atomic import check_place
+    from koopax._provenance import provenance
+    from koopax.agents.tdmpc.demonstration import demonstrate
+    from koopax.cli.tables import play_table
+
+    path = out or run / "play.mp4"
+    if video:
+        check_place(path)
+    with errors().status("playing"):
+        played = demonstrate(run, episodes=episodes, plan_length=plan_length)
+    if video:
+        from koopax.reporting.plan_film import write_plan_film
+
+        with errors().status("drawing"):
+            write_plan_film(played, path)
+        errors().print(f"written to {path}", highlight=False, soft_wrap=True)
+    if json:
+        print_json(played.to_json() | {"run": str(run), "video": str(path) if video else None} | provenance())
+    else:
+        results().print(play_table(played.to_json()))
 
 
 @app.command(name="export-experts")

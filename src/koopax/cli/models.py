@@ -1,17 +1,15 @@
 """koopax train, evaluate, spectrum."""
 
-import itertools
-import json as json_
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import Positional
 
 from koopax._errors import KoopaxError
 from koopax.cli.columns import TableColumns
+from koopax.cli.options import Options, parse_options
 from koopax.cli.output import errors, print_json, progress_bar, results, training_progress
 from koopax.evaluation.protocol import SEED, WINDOWS
 from koopax.training.config import TrainConfig
@@ -19,6 +17,11 @@ from koopax.training.config import TrainConfig
 if TYPE_CHECKING:
     from koopax._progress import Watcher
     from koopax.training.tasks import TrainTask
+
+NOT_OPTIONS: dict[str, str] = dict.fromkeys(
+    ("core", "data", "key"), "choose the model by --model and the data by SOURCE"
+)
+"""What `--option` can't set, and what does."""
 
 SPLIT = 0.8
 """Share of the episodes that is trained on; the rest is for testing, in `koopax evaluate`."""
@@ -31,7 +34,7 @@ def train(
     preset: str | None = None,
     latent_size: int | None = None,
     history: int | None = None,
-    option: Annotated[list[tuple[str, ...]], UseAppendAction, arg(metavar="NAME=VALUE")] = [],  # noqa: B006  (only read)
+    option: Options = [],  # noqa: B006  (only read)
     out: Path | None = None,
     resume: Path | None = None,
     seeds: int = 1,
@@ -86,7 +89,8 @@ def train(
             source=source,
             source_options=columns.options() | ({} if data_steps is None else {"steps": data_steps}),
             model=model if preset is None else f"{model}-{preset}",
-            model_options=_parse_options(option) | {name: size for name, size in sizes.items() if size is not None},
+            model_options=parse_options(option, example="spectrum=paper", refused=NOT_OPTIONS)
+            | {name: size for name, size in sizes.items() if size is not None},
             split=SPLIT,
             train=config,
         )
@@ -223,23 +227,6 @@ def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 2
 
         save(spectrum_figure(analysis), path)
         errors().print(f"figure: {path}")
-
-
-def _parse_options(flags: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """`name=value` pairs of all flags; values are JSON where they parse as such, else text."""
-    options: dict[str, Any] = {}
-    for pair in itertools.chain.from_iterable(flags):
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise KoopaxError(f"--option takes NAME=VALUE, not {pair!r}: write for example --option spectrum=paper.")
-        try:
-            value = json_.loads(text)
-        except json_.JSONDecodeError:
-            value = text
-        if name in ("core", "data", "key"):
-            raise KoopaxError(f"--option can't set {name!r}: choose the model by --model and the data by SOURCE.")
-        options[name] = tuple(value) if isinstance(value, list) else value
-    return options
 
 
 def _next_folder(model: str) -> Path:

@@ -165,6 +165,15 @@ def control_table(result: ControlResult) -> Table:
     return shown
 
 
+def play_table(found: dict[str, Any]) -> Table:
+    """What `koopax agent play` found: returns, plans, and the model's error at the first and last step of a window."""
+    errors = found["model_errors"]
+    shown = Table("episodes", "mean return", "plan", "ms per decision", "model error at 1", f"at {len(errors)}")
+    numbers = (f"{found['ms_per_decision']:.2f}", f"{errors[0]:.3f}", f"{errors[-1]:.3f}")
+    shown.add_row(str(len(found["returns"])), f"{found['mean_return']:.1f}", f"{found['plan_length']} steps", *numbers)
+    return shown
+
+
 def recurrence_table(found: dict[str, Any]) -> Table:
     """What `koopax bench recurrence` found, the fastest method of each horizon in bold."""
     ((platform, timings),) = found["platforms"].items()

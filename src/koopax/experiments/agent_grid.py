@@ -14,7 +14,7 @@ from koopax.experiments.experiment import Place, Watcher
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
 
 KEPT = ("decisions", "updates", "seconds", "return", "evaluation_return", "evaluation_returns", "plan_length")
-EVALUATED = ("consistency_errors",)
+EVALUATED = ("consistency_errors", "spent")
 """What a result keeps of the lines with an evaluation only."""
 CURVE = {"environment_steps": "env_steps"} | dict(zip(KEPT, KEPT, strict=True))
 """Metrics that a result keeps, and what they are called there."""

@@ -1,13 +1,15 @@
 """Model-based planning (section 4.2.1): TD-MPC with the Koopman core against TD-MPC with an MLP.
 
-Four DMC tasks × {mlp H = 5, koopman H = 20} × seeds, and koopman H = 5 for the ablation of the horizon. The return of
-a run is the mean of its last evaluation; 1000 is the most that any of these tasks gives.
+Four DMC tasks × {mlp H = 5, koopman H = 20} × seeds, breadth first: every task with one seed before any has two. Then
+what explains them: koopman H = 5, mlp H = 20 and the weight ρ of later steps. The return of a run is the mean of its
+last evaluation; 1000 is the most that any of these tasks gives. `planning-long` is the comparison over more steps.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from koopax.agents import tdmpc_arm
@@ -24,12 +26,17 @@ from koopax.experiments.returns import (
 )
 from koopax.experiments.summaries import Summary, interval, markdown
 
-ARMS: dict[str, tuple[str, int]] = {
-    "mlp H=5": ("mlp", 5),
-    "koopman H=20": ("koopman", 20),
-    "koopman H=5": ("koopman", 5),
+DECAYS = (0.5, 0.9, 0.95, 1.0)
+COMPARED = ("mlp H=5", "koopman H=20")
+ARMS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "mlp H=5": ("mlp", {"horizon": 5}),
+    "koopman H=20": ("koopman", {"horizon": 20}),
+    "koopman H=5": ("koopman", {"horizon": 5}),
+    "mlp H=20": ("mlp", {"horizon": 20}),
+    **{f"koopman H=20 rho={decay}": ("koopman", {"horizon": 20, "decay": decay}) for decay in DECAYS},
 }
 
+SPENT = ("playing", "learning", "evaluating")
 # Published returns after 100k and 500k environment steps.
 PUBLISHED_RETURNS = {
     "acrobot-swingup": {100_000: 51, 500_000: 342},
@@ -46,9 +53,11 @@ class PlanningBudget:
     steps: int
     """Environment steps of each run."""
     seeds: Mapping[str, int]
-    """Seeds of each task, most important task first."""
-    arms: tuple[str, ...] = tuple(ARMS)
-    """Arms by name; the third is the ablation of the horizon."""
+    """Seeds of each task in the comparison, most important task first."""
+    ablated: Mapping[str, int] = field(default_factory=dict)
+    """Seeds of each task in the ablations, which come after the comparison."""
+    ablations: tuple[str, ...] = tuple(name for name in ARMS if name not in COMPARED)
+    """Their arms, by name."""
     published: bool = False
     """TD-MPC's published networks and planner, or those for one CPU core."""
     changes: dict[str, Any] = field(default_factory=dict)
@@ -70,27 +79,44 @@ TINY = {
     "final_episodes": 1,
 }
 BUDGETS = {
-    "smoke": PlanningBudget(steps=2_000, seeds={"cheetah-run": 2}, changes=TINY),
-    "cpu": PlanningBudget(steps=100_000, seeds={"cheetah-run": 2, "acrobot-swingup": 1, "quadruped-walk": 1}),
-    "paper": PlanningBudget(steps=500_000, seeds=dict.fromkeys(PUBLISHED_RETURNS, 5), published=True),
+    "smoke": PlanningBudget(
+        steps=2_000, seeds={"cheetah-run": 2}, ablated={"cheetah-run": 1}, ablations=("koopman H=5",), changes=TINY
+    ),
+    "cpu": PlanningBudget(
+        steps=100_000,
+        seeds={"cheetah-run": 5, "quadruped-walk": 2, "acrobot-swingup": 2, "quadruped-run": 2},
+        ablated={"cheetah-run": 2},
+    ),
+    "paper": PlanningBudget(
+        steps=500_000,
+        seeds=dict.fromkeys(PUBLISHED_RETURNS, 5),
+        ablated=dict.fromkeys(PUBLISHED_RETURNS, 5),
+        ablations=("koopman H=5", "mlp H=20"),
+        published=True,
+    ),
+}
+LONG_BUDGETS = {
+    "smoke": PlanningBudget(steps=3_000, seeds={"cheetah-run": 1}, changes=TINY),
+    "cpu": PlanningBudget(steps=500_000, seeds={"cheetah-run": 1}),
+    "paper": PlanningBudget(steps=1_000_000, seeds={"cheetah-run": 5}, published=True),
 }
 
 
 def cells(size: PlanningBudget) -> list[AgentCell]:
-    """Every task and seed with every arm, the comparison before the ablation."""
-    comparison, ablation = size.arms[:2], size.arms[2:]
+    """The comparison before the ablations, and in each every task and arm before the next seed."""
     return [
         _cell(task, label, seed, size)
-        for arms in (comparison, ablation)
-        for task, seeds in size.seeds.items()
-        for seed in range(seeds)
+        for arms, seeds in ((COMPARED, size.seeds), (size.ablations, size.ablated))
+        for seed in range(max(seeds.values(), default=0))
+        for task in seeds
+        if seed < seeds[task]
         for label in arms
     ]
 
 
 def _cell(task: str, label: str, seed: int, size: PlanningBudget) -> AgentCell:
-    dynamics, horizon = ARMS[label]
-    settings = {**size.changes, "steps": size.steps, "task": task, "seed": seed, "horizon": horizon}
+    dynamics, changes = ARMS[label]
+    settings = {**size.changes, "steps": size.steps, "task": task, "seed": seed, **changes}
     config = tdmpc_arm(dynamics, published=size.published, **settings)
     labels = {"task": task, "arm": label, "seed": seed}
     return AgentCell(f"{task}-{label.replace(' ', '-')}-seed{seed}", labels, config)
@@ -110,12 +136,60 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
         counts = "/".join(str(len(returns[label])) for label in arms)
         rows.append([task, *cells, "–" if published is None else str(published), counts])
     sections = [markdown(["task", *arms, "TD-MPC, published", "seeds"], rows)]
-    scores, aggregates = comparable_scores(found), {}
+    compared = [cell for cell in found if cell["labels"]["arm"] in COMPARED]
+    scores, aggregates = comparable_scores(compared), {}
     if scores:
-        aggregates = {"tasks": list(comparable_tasks(found)), "arms": aggregate(scores, seed=0)}
+        aggregates = {"tasks": list(comparable_tasks(compared)), "arms": aggregate(scores, seed=0)}
         sections.append(aggregate_table(aggregates, len(next(iter(scores.values())))))
-    document = {"returns": table, "aggregates": aggregates, "published": PUBLISHED_RETURNS, "env_steps": steps}
+    spent = time_spent(found)
+    sections.append(f"Minutes of a run, and what they were spent on:\n\n{_time_table(spent)}")
+    document = {
+        "returns": table,
+        "aggregates": aggregates,
+        "minutes": spent,
+        "published": PUBLISHED_RETURNS,
+        "env_steps": steps,
+    }
     return Summary(f"TD-MPC: returns after {steps} environment steps", sections, document)
+
+
+def time_spent(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of every task and arm: minutes, the shares of them, and the share of training decisions with plans of H steps."""
+    rows = []
+    for task in names(found, "task"):
+        for label in names(found, "arm"):
+            runs = [cell for cell in found if (cell["labels"]["task"], cell["labels"]["arm"]) == (task, label)]
+            timed = [cell for cell in runs if cell["curve"] and "seconds" in cell]
+            if timed:
+                rows.append({"task": task, "arm": label} | _spent(timed))
+    return rows
+
+
+def _spent(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    parts = [cell["curve"][-1].get("spent", {}) for cell in cells]
+    total = sum(cell["seconds"] for cell in cells)
+    lengths = [
+        line["plan_length"] >= cell["made_of"]["config"]["horizon"]
+        for cell in cells
+        for line in cell["curve"]
+        if "plan_length" in line
+    ]
+    return {
+        "minutes": total / len(cells) / 60,
+        **{what: sum(part.get(what, 0.0) for part in parts) / total for what in SPENT},
+        "whole_plans": float(np.mean(lengths)) if lengths else None,
+    }
+
+
+def _time_table(rows: list[dict[str, Any]]) -> str:
+    def percent(value: float | None) -> str:
+        return "–" if value is None else f"{100 * value:.0f} %"
+
+    shown = [
+        [row["task"], row["arm"], f"{row['minutes']:.0f}", *(percent(row[name]) for name in (*SPENT, "whole_plans"))]
+        for row in rows
+    ]
+    return markdown(["task", "arm", "minutes", *SPENT, "episodes with plans of H steps"], shown)
 
 
 def curves(found: list[dict[str, Any]]) -> Figure:
@@ -131,6 +205,13 @@ def _references(task: str, steps: int) -> dict[str, float]:
 EXPERIMENT = Experiment(
     name="planning",
     budgets=BUDGETS,
+    run=lambda budget, place: run_agents(cells(budget), place),
+    summarise=summarise,
+    figure=curves,
+)
+LONG = Experiment(
+    name="planning-long",
+    budgets=LONG_BUDGETS,
     run=lambda budget, place: run_agents(cells(budget), place),
     summarise=summarise,
     figure=curves,

@@ -227,19 +227,36 @@ class KoopmanCore(LatentDynamics):
         seen, remembered = jax.vmap(self.delays, in_axes=(None, 1), out_axes=1)(start.latent, actions)
         # The context is the same for all of them, so it enters once.
         actions_seen, context = jnp.split(seen, [seen.shape[-1] - self.context_size], axis=-1)
-        embedded = over_rows(self.action_encoder.given(context[0, 0]), actions_seen)
-        inputs = self.input_matrix(discrete)
+        encoder, inputs = self._joined_encoder(context[0, 0], self.input_matrix(discrete))
+        embedded = over_rows(encoder, actions_seen)
 
-        def step(driven: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-            action, held, free = now
+        def step(driven: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+            action, free = now
             moved = jnp.concatenate(multiply(discrete.transition, self.halves(driven)), axis=-1)
-            return moved + action @ inputs, jnp.concatenate([driven, held], axis=-1) + free
+            return moved + (action if inputs is None else action @ inputs), driven + free
 
         # Row k adds action k after it is written, so that x_0 is a row like the others; the last one adds nothing.
         at_rest = jnp.zeros((candidates, self.modes_size), embedded.dtype)
-        after_last, before_first = ((0, 1), (0, 0), (0, 0)), ((1, 0), (0, 0), (0, 0))
-        rows = (jnp.pad(embedded, after_last), jnp.pad(remembered, before_first), start.shared[: steps + 1])
-        return jax.lax.scan(step, at_rest, rows)[1]
+        free, known = jnp.split(start.shared[: steps + 1], [self.modes_size], axis=-1)
+        modes = jax.lax.scan(step, at_rest, (jnp.pad(embedded, ((0, 1), (0, 0), (0, 0))), free))[1]
+        # Behind the scan, where whoever reads the modes alone has nothing to pay for the rest.
+        held = jnp.pad(remembered, ((1, 0), (0, 0), (0, 0))) + known[:, None]
+        return jnp.concatenate([modes, held], axis=-1)
+
+    def _joined_encoder(
+        self, context: Float[Array, " context"], inputs: Float[Array, "embedding latent"]
+    ) -> tuple[MLP | LinearPath, Array | None]:
+        """The action encoder with this context, and L̄; or one network of both, where that has less to multiply."""
+        encoder = self.action_encoder.given(context)
+        if not isinstance(encoder, MLP):
+            return encoder, inputs
+        last = encoder.layers[-1]
+        width, embedding = last.weight.shape[1], last.weight.shape[0]
+        if width * self.modes_size > embedding * (width + self.modes_size):
+            return encoder, inputs
+        assert last.bias is not None
+        joined = eqx.tree_at(lambda own: (own.weight, own.bias), last, ((last.weight.T @ inputs).T, last.bias @ inputs))
+        return eqx.tree_at(lambda own: own.layers[-1], encoder, joined), None
 
     @property
     def remembered_actions(self) -> int:

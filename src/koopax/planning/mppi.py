@@ -110,12 +110,8 @@ class MPPI(Planner):
         propose_key, search_key, draw_key, noise_key = jax.random.split(key, 4)
         proposals = self._proposals(model, start, state.mean.shape[-1], key=propose_key)
 
-        def iterate(carry: tuple[Array, Array], iteration_key: PRNGKeyArray) -> tuple[tuple[Array, Array], Any]:
-            mean, std = carry
-            noise = self._noise((config.horizon, config.samples, mean.shape[-1]), key=iteration_key)
-            drawn = jnp.clip(mean[:, None] + std[:, None] * noise, -1.0, 1.0)
-            units = jnp.concatenate([drawn, proposals], axis=1)
-            found = ranked(
+        def worth(units: Array) -> Array:
+            return ranked(
                 discounted_return(
                     model,
                     start,
@@ -126,6 +122,16 @@ class MPPI(Planner):
                     value_points=config.value_points,
                 )
             )
+
+        # The same in every iteration, so they are rolled out once.
+        proposed = worth(proposals) if proposals.shape[1] else jnp.zeros(0)
+
+        def iterate(carry: tuple[Array, Array], iteration_key: PRNGKeyArray) -> tuple[tuple[Array, Array], Any]:
+            mean, std = carry
+            noise = self._noise((config.horizon, config.samples, mean.shape[-1]), key=iteration_key)
+            drawn = jnp.clip(mean[:, None] + std[:, None] * noise, -1.0, 1.0)
+            units = jnp.concatenate([drawn, proposals], axis=1)
+            found = jnp.concatenate([worth(drawn), proposed])
             values, chosen = jax.lax.top_k(found, config.elites)
             weights = elite_weights(values, config.temperature)
             elites = units[:, chosen]

@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from koopax._errors import KoopaxError
 from koopax.envs import make
+from koopax.reporting.mp4 import write_mp4
 from koopax.reporting.poses import joint_positions
 
 PANEL = (336, 252)
@@ -39,28 +40,11 @@ def main() -> None:
 
 def render(job: Any, path: Path) -> None:
     """Write the MP4 of a job: `environment`, `labels` [P], `colours` [P, 3] and `states` [P, T + 1, S]."""
-    import imageio_ffmpeg
-
     env = make(str(job["environment"]), trusted=False)
     rate = min(FRAMES_PER_SECOND, round(1 / env.unwrapped.dt))
     columns = min(2, len(job["labels"]))
     size = (PANEL[0] * columns, PANEL[1] * math.ceil(len(job["labels"]) / columns))
-    writer = imageio_ffmpeg.write_frames(
-        str(path),
-        size,
-        fps=rate,
-        codec="libx264",
-        pix_fmt_out="yuv420p",
-        macro_block_size=2,
-        quality=None,  # type: ignore[arg-type]  # CRF decides
-        output_params=["-crf", "27", "-preset", "slow", "-movflags", "+faststart", "-an"],
-    )
-    writer.send(None)
-    try:
-        for frame in frames(env, job, columns, slow=1 / (rate * env.unwrapped.dt)):
-            writer.send(np.ascontiguousarray(frame))
-    finally:
-        writer.close()
+    write_mp4(path, frames(env, job, columns, slow=1 / (rate * env.unwrapped.dt)), size, rate=rate)
 
 
 def frames(env: Any, job: Any, columns: int, *, slow: float) -> Iterator[np.ndarray]:
@@ -118,7 +102,7 @@ def _pose(mujoco: Any, model: Any, data: Any, position: np.ndarray) -> None:
 def _panel(mujoco: Any, model: Any, data: Any, renderer: Any, camera: Any, positions: Any, step: int, colour: Any):
     if not np.isfinite(positions[: step + 1]).all() or np.abs(positions[step]).max() > 1e6:
         panel = Image.new("RGB", PANEL, PAPER)
-        ImageDraw.Draw(panel).text((PANEL[0] / 2, PANEL[1] / 2), "diverged", INK, font=_font(15), anchor="mm")
+        ImageDraw.Draw(panel).text((PANEL[0] / 2, PANEL[1] / 2), "diverged", INK, font=font(15), anchor="mm")
         return panel
     _pose(mujoco, model, data, positions[step])
     model.geom_rgba[model.geom_bodyid > 0, :3] = np.asarray(colour) / 255
@@ -133,8 +117,8 @@ def _write(panel: Image.Image, label: str, step: int, last: int) -> None:
     """Burn the label and the step in."""
     draw = ImageDraw.Draw(panel, "RGBA")
     draw.rectangle((0, 0, PANEL[0], BAR), fill=(*PAPER, 225))
-    draw.text((9, BAR / 2), label, INK, font=_font(15), anchor="lm")
-    draw.text((PANEL[0] - 9, BAR / 2), f"step {step:>3} / {last}", INK, font=_font(13), anchor="rm")
+    draw.text((9, BAR / 2), label, INK, font=font(15), anchor="lm")
+    draw.text((PANEL[0] - 9, BAR / 2), f"step {step:>3} / {last}", INK, font=font(13), anchor="rm")
     draw.rectangle((0, 0, PANEL[0] - 1, PANEL[1] - 1), outline=(*PAPER, 255))
 
 
@@ -144,13 +128,14 @@ def _write_pace(picture: Image.Image, seconds: float, slow: float, *, free: bool
     paces = [f"shown {slow:.2g} times slower than it happens"] if slow > 1.05 else []
     if free:
         middle = picture.width - PANEL[0] / 2, picture.height - PANEL[1] / 2
-        draw.text(middle, "\n".join([f"{seconds:.2f} s", *paces]), INK, font=_font(14), anchor="mm", align="center")
+        draw.text(middle, "\n".join([f"{seconds:.2f} s", *paces]), INK, font=font(14), anchor="mm", align="center")
     else:
         text = ", ".join([f"{seconds:.2f} s", *paces])
-        draw.text((9, PANEL[1] - 12), text, INK, font=_font(12), anchor="lm")
+        draw.text((9, PANEL[1] - 12), text, INK, font=font(12), anchor="lm")
 
 
-def _font(size: int) -> Any:
+def font(size: int) -> Any:
+    """The font of labels."""
     return ImageFont.load_default(size)
 
 

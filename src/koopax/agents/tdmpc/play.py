@@ -1,6 +1,7 @@
 """Episodes: one to learn from, with random actions at first, and several at once to measure the agent."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from koopax.agents.tdmpc.agent import Keys, Learner, decide, fresh_plans, mode_a
 from koopax.agents.tdmpc.config import TDMPCConfig
 from koopax.agents.tdmpc.tasks import Task
 from koopax.data.episodes import Episode
+from koopax.planning.planner import Decision
 
 # Numbers of evaluation episodes start here, so that none is ever trained on.
 EVALUATION_EPISODES = 1_000_000_000
@@ -56,23 +58,52 @@ def evaluate(
     config: TDMPCConfig, learner: Learner, decisions: int, count: int, errors: Sequence[float] = ()
 ) -> list[float]:
     """Returns of `count` episodes without exploration, played together."""
+    played = play_together(config, learner, decisions, count, errors)
+    return [float(np.sum(episode.rewards, dtype=float)) for episode in played]
+
+
+def play_together(
+    config: TDMPCConfig,
+    learner: Learner,
+    decisions: int,
+    count: int,
+    errors: Sequence[float] = (),
+    *,
+    see: Callable[[np.ndarray, Decision, float], None] = lambda observations, decision, seconds: None,
+) -> list[Episode]:
+    """`count` episodes without exploration, as an agent plays them after that many decisions.
+
+    `see` is shown every decision for all environments, also for those whose episode is over already, and told how
+    many seconds it took.
+    """
     tasks = [Task(config.task, seed=config.seed, action_repeat=config.action_repeat) for _ in range(count)]
-    first = EVALUATION_EPISODES + decisions * count
-    observations = np.stack([task.reset(first + i) for i, task in enumerate(tasks)])
+    observations = np.stack([task.reset(evaluation_episode(decisions, count) + i) for i, task in enumerate(tasks)])
     plans = fresh_plans(config.searched_length(decisions, errors), tasks[0].action_size, count)
     mode, key = mode_at(config, decisions, errors, explore=False), Keys.of(config.seed).planning
-    returns, running, step = np.zeros(count), np.ones(count, bool), 0
+    seen, taken, rewards = [[row.copy()] for row in observations], [[] for _ in tasks], [[] for _ in tasks]
+    terminated, running, step = np.zeros(count, bool), np.ones(count, bool), 0
     while running.any():
         # Seeds of evaluation decisions are negative: those of training are not.
-        seeds = -1 - (step * count + np.arange(count))
+        seeds, started = -1 - (step * count + np.arange(count)), time.perf_counter()
         decision = decide(learner.model, learner.policy, observations, plans, mode, seeds, config.compiled(), key=key)
         actions, plans = np.clip(np.asarray(decision.action), -1, 1), decision.state
+        see(observations, decision, time.perf_counter() - started)
         for i in np.flatnonzero(running):
             outcome = tasks[i].step(actions[i])
             observations[i] = outcome.observation
-            returns[i] += outcome.reward
-            running[i] = not outcome.ended
+            seen[i].append(outcome.observation)
+            taken[i].append(actions[i])
+            rewards[i].append(outcome.reward)
+            terminated[i], running[i] = outcome.terminated, not outcome.ended
         step += 1
     for task in tasks:
         task.close()
-    return returns.tolist()
+    return [
+        Episode(np.stack(seen[i]), np.stack(taken[i]), np.array(rewards[i]), terminated=bool(terminated[i]))
+        for i in range(count)
+    ]
+
+
+def evaluation_episode(decisions: int, count: int) -> int:
+    """The number of the first of `count` evaluation episodes after that many decisions."""
+    return EVALUATION_EPISODES + decisions * count

@@ -23,6 +23,11 @@ class Outcome(NamedTuple):
         return self.terminated or self.truncated
 
 
+def reset_seed(seed: int, episode: int) -> int:
+    """The seed that the environment is reset with for an episode of a run with that seed."""
+    return int(np.random.SeedSequence((seed, episode)).generate_state(1)[0])
+
+
 class Task:
     """One environment; `reset(e)` always starts the same episode for the same seed and number."""
 
@@ -35,8 +40,7 @@ class Task:
 
     def reset(self, episode: int) -> np.ndarray:
         """The first observation of an episode."""
-        sequence = np.random.SeedSequence((self.seed, episode))
-        return self.env.reset(seed=int(sequence.generate_state(1)[0]))[0]
+        return self.env.reset(seed=reset_seed(self.seed, episode))[0]
 
     def step(self, action: np.ndarray) -> Outcome:
         """Repeat an action in [−1, 1]ᴬ until the repeats are done or the episode is over."""

@@ -6,6 +6,8 @@ and these counters.
 
 import contextlib
 import dataclasses
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,8 @@ class Counters:
     """What the last updates found."""
     model_errors: list[float] = dataclasses.field(default_factory=list)
     """The model's consistency error at each step of a window, averaged over the last updates."""
+    spent: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Seconds of playing, learning and evaluating."""
     pending: dict[str, Any] | None = None
     """The line of an episode from which nothing has been learned yet."""
 
@@ -112,7 +116,8 @@ def _loop(training: TDMPCTraining, run: AgentRun) -> None:
     config = training.config
     run.save(training)
     while True:
-        _learn(training, run)
+        with _timed(training.counters, "learning"):
+            _learn(training, run)
         if run.stop.requested:
             run.save(training)
             return
@@ -124,7 +129,8 @@ def _loop(training: TDMPCTraining, run: AgentRun) -> None:
             return
         number, decisions = training.counters.episodes, run.progress.decisions
         errors = training.counters.model_errors
-        played = play(training.task, training.learner, number, decisions, config, run.stop, errors)
+        with _timed(training.counters, "playing"):
+            played = play(training.task, training.learner, number, decisions, config, run.stop, errors)
         if played is None:  # what is left of it is not enough to go on from; it is played again
             return
         _remember(training, run, *played)
@@ -183,7 +189,16 @@ def _report(training: TDMPCTraining, run: AgentRun, finished: bool) -> None:
     if finished or passed > counters.evaluated:
         counters.evaluated = passed
         count = config.final_episodes if finished else config.evaluate_episodes
-        returns = evaluate(config, training.learner, run.progress.decisions, count, counters.model_errors)
+        with _timed(counters, "evaluating"):
+            returns = evaluate(config, training.learner, run.progress.decisions, count, counters.model_errors)
         line |= {"evaluation_return": float(np.mean(returns)), "evaluation_returns": returns}
-    run.write(**line)
+    run.write(**line, spent={what: round(seconds, 1) for what, seconds in counters.spent.items()})
     counters.pending = None
+
+
+@contextlib.contextmanager
+def _timed(counters: Counters, what: str) -> Iterator[None]:
+    """Count the seconds of the block."""
+    started = time.monotonic()
+    yield
+    counters.spent[what] = counters.spent.get(what, 0.0) + time.monotonic() - started

@@ -323,6 +323,26 @@ function returnFigure(task, chosen) {
   };
 }
 
+/** Of every run that plans: `x` and `y` of a trace, in the style of its group. */
+function planTraces(task, xs, ys) {
+  return task.groups.flatMap((group, number) => group.planning.map((run, i) =>
+    line(xs(run), ys(run), group.label, number, { showlegend: i === 0, hovertemplate: `%{y:.3g} (seed ${run.seed})` })));
+}
+
+function planFigure(task) {
+  return {
+    data: planTraces(task, (run) => run.steps, (run) => run.lengths),
+    layout: { hovermode: "closest", xaxis: { title: "environment steps", rangemode: "tozero" }, yaxis: { title: "decisions that a plan looks ahead", rangemode: "tozero" } },
+  };
+}
+
+function modelErrorFigure(task) {
+  return {
+    data: planTraces(task, (run) => steps(run.errors.length), (run) => run.errors),
+    layout: { hovermode: "closest", xaxis: { title: "decisions ahead" }, yaxis: { title: "error / variance of the latents", rangemode: "tozero" } },
+  };
+}
+
 function aggregateFigure(aggregates, statistic, title) {
   const { agents } = aggregates;
   return {

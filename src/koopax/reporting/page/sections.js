@@ -227,6 +227,17 @@ function agentSection(task, index) {
   const chosen = { shown: "mean" };
   const redraw = chart(made.slot("returns"), `Return on ${task.task}`, () => returnFigure(task, chosen));
   made.slot("return-controls").append(choice("shown", [["mean", "mean and interval"], ["seeds", "every seed"]], "mean", (value) => { chosen.shown = value; redraw(); }));
+  if (task.groups.some((group) => group.planning.length)) {
+    chart(made.slot("plans"), `Plans on ${task.task}`, () => planFigure(task));
+    chart(made.slot("model-errors"), `Model error on ${task.task}`, () => modelErrorFigure(task));
+  } else made.part("planning").remove();
+  const videos = task.groups.flatMap((group) => group.videos.map((video) => ({ text: `${group.label}, seed ${video.seed}`, mp4: video.mp4 })));
+  if (videos.length) {
+    const show = (number) => made.slot("video").replaceChildren(element("div", { class: "player" },
+      element("video", { controls: true, loop: true, muted: true, playsinline: true, src: `data:video/mp4;base64,${videos[number].mp4}` })));
+    if (videos.length > 1) made.slot("video-controls").append(picker("run", videos.map(({ text }) => text), show));
+    show(0);
+  } else made.part("video").remove();
 }
 
 function aggregateSection(aggregates) {
