@@ -12,6 +12,8 @@ import pytest
 from koopax._errors import KoopaxError
 from koopax.agents import tdmpc_arm, train_tdmpc
 from koopax.agents.tdmpc.demonstration import demonstrate
+from koopax.cli import main
+from koopax.cli.agents import _agent_options
 from koopax.reporting.plan_film import PANEL, film, nearest_moments
 
 KOOPAX = Path(sys.executable).with_name("koopax")
@@ -91,3 +93,29 @@ def test_what_cannot_be_played_is_refused(run, tmp_path):
         demonstrate(run.folder, episodes=0)
     with pytest.raises(KoopaxError, match="there is no run"):
         demonstrate(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("plan_lamda=0.8", "did you mean 'plan_lambda'"),
+        ("plan_lambda=high", "plan_lambda"),
+        ("plan_lambda=7", "at most 1"),
+        ("horizon=3", "--horizon"),
+        ("critics", "NAME=VALUE"),
+        ("core.bilinaer=true", "bilinaer"),
+    ],
+)
+def test_options_of_the_command_line_are_checked(option, message, tmp_path, capsys, monkeypatch):
+    out = str(tmp_path / "run")
+    monkeypatch.setattr(sys, "argv", ["koopax", "agent", "train", "tdmpc", "--option", option, "--out", out])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_options_of_the_command_line_reach_the_agent():
+    found = _agent_options([["plan_lambda=0.8", "value_points=4"], ["core.bilinear=true"]], ())
+    config = tdmpc_arm("koopman", **found)
+    assert (config.plan_lambda, config.value_points, config.all_core_options["bilinear"]) == (0.8, 4, True)

@@ -1,7 +1,8 @@
 """Ways to make a long plan pay: TD-MPC's Koopman arm with one option changed at a time.
 
 In every arm but "short plans" plans reach 20 steps after 4750 decisions, so that most of a run is planned that far. The
-options that go beyond the horizon (normalised latents, more Q heads, more updates) are tried on the MLP arm as well.
+options that go beyond the horizon (normalised latents, more Q heads, more updates, a smaller reward head, which makes
+long plans cheaper) are tried on the MLP arm as well.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ BEYOND = {
     "SimNorm": {"latent_norm": "simplex", "consistency_weight": 20.0},
     "5 critics": {"critics": 5},
     "2 updates a decision": {"updates_per_decision": 2.0},
+    "thin reward": {"reward_hidden": (128,)},
 }
 KOOPMAN: Mapping[str, Mapping[str, Any]] = {
     "grown": {},
@@ -36,6 +38,7 @@ KOOPMAN: Mapping[str, Mapping[str, Any]] = {
     "context refreshed": {"refresh_every": 5, "refresh": "context"},
     "latent renewed": {"refresh_every": 5, "refresh": "latent"},
     **BEYOND,
+    "thin path": {"reward_hidden": (128,), "core_options": (("action_hidden", (64,)), ("action_embedding", 16))},
 }
 ARMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     **{f"koopman {name}": ("koopman", {**FIXED, **changes}) for name, changes in KOOPMAN.items()},
