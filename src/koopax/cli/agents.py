@@ -300,8 +300,10 @@ def _agent_options(flags: Sequence[Sequence[str]], flagged: Sequence[str]) -> di
     for name, value in own.items():
         if name not in known:
             raise unknown_name("option", name, known)
+        if type(value) is int and isinstance(getattr(TDMPCConfig, name), float):
+            own[name] = float(value)
         try:
-            from_json(TDMPCConfig, {name: value})
+            from_json(TDMPCConfig, {name: own[name]})
         except TypeError as error:
             raise KoopaxError(f"--option {name}: {error}, which it can't be; write a value of its kind.") from error
     return own | ({"core_options": tuple(core.items())} if core else {})
