@@ -23,6 +23,7 @@ from koopax.agents.run import load_checkpoint, read_config
 from koopax.agents.tdmpc.agent import decide, learn, make_learner
 from koopax.agents.tdmpc.tasks import Task, published_action_repeat
 from koopax.agents.tdmpc.train import restore_state
+from koopax.models.spectrum import PaperSpectrum
 from koopax.training.metrics import read_json_lines
 
 SIZES = {
@@ -139,8 +140,7 @@ def test_killed_at_a_random_moment_the_command_line_loses_at_most_an_episode(tmp
     command = [Path(sys.executable).with_name("koopax"), "agent", "train", "tdmpc", *options.split()]
     command += ["--steps", "1000", "--seed-decisions", "900", "--evaluate-episodes", "1", "--out", str(out)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while len(read_json_lines(out / "metrics.jsonl")) < 2 and time.monotonic() < deadline:
+    while len(read_json_lines(out / "metrics.jsonl")) < 2 and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -246,7 +246,12 @@ def test_published_means_published():
     assert core.activation == "elu"
     layers = (core.latent_input, *core.between, core.output)
     assert [layer.weight.shape for layer in layers] == [(512, 50), (512, 512), (50, 512)]
+    spectrum = learners[1].model.core.spectrum
+    assert isinstance(spectrum, PaperSpectrum)
+    np.testing.assert_allclose(spectrum.rates()[0], -0.2, rtol=1e-6)
+    assert learners[1].model.core.input_real.shape == (25, 64)
     assert (mlp.horizon, koopman.horizon) == (5, 20)
+    assert mlp.core_rate == koopman.core_rate == 1
     assert mlp == TDMPCConfig.from_json(json.loads(json.dumps(dataclasses.asdict(mlp))))
     assert arm("koopman").latent_size == 128
 

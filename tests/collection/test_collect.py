@@ -114,8 +114,13 @@ def test_a_script_needs_no_guard_and_out_takes_any_format(tmp_path):
 
 
 SLOW_POLICY = """
-import time, numpy as np
+import pathlib, time, numpy as np
+calls = 0
 def slow(observations, rng):
+    global calls
+    calls += 1
+    if calls == 250:  # an episode has 200 steps
+        pathlib.Path("collected").touch()
     time.sleep(0.002)
     return rng.uniform(-1, 1, (len(observations), 1))
 """
@@ -140,9 +145,11 @@ def test_ctrl_c_keeps_what_was_collected(tmp_path, workers):
         start_new_session=True,
     )
     process.stdout.readline()
-    time.sleep(4)
+    while not (tmp_path / "collected").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode == 0, err
     assert out == "written\n"
     episodes = load(tmp_path / "part.npz")

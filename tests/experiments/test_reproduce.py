@@ -41,7 +41,6 @@ def reproduce(folder, name, data):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=600,
         env={**os.environ, "KOOPAX_DATA": str(data)},
     )
 

@@ -19,7 +19,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.support.ui import Select  # noqa: E402
 
 OUTPUT = Path(__file__).parents[1] / "output" / "report"
-PATIENCE = 120  # seconds; a page takes a few on an idle core
+PATIENCE = 1800  # seconds, so that a page that never gets there ends some day; it takes a few on an idle core
 
 
 class Page:

@@ -103,7 +103,7 @@ def test_videos_give_way_when_the_page_grows_too_large(monkeypatch):
 
 
 def koopax(*arguments, cwd):
-    return subprocess.run([KOOPAX, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=300)
+    return subprocess.run([KOOPAX, *map(str, arguments)], cwd=cwd, capture_output=True, text=True)
 
 
 def test_the_command(folders, tmp_path):

@@ -25,7 +25,7 @@ def read(path):
 def test_true_and_predicted_motion_side_by_side(folders, tmp_path):
     done = subprocess.run(
         [KOOPAX, "video", folders["mlp"], "--horizon", str(HORIZON), "--window", "2", "--out", "v.mp4"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "v.mp4"

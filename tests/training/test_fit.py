@@ -315,8 +315,7 @@ def test_a_killed_run_resumes_to_the_same_parameters(data, tmp_path):
     tests = os.path.dirname(__file__)
     process = subprocess.Popen([sys.executable, "-c", KILLED.format(tests=tests, out=str(out))])
     metrics = out / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (metrics.is_file() and metrics.read_text().count("\n") >= 5):
+    while process.poll() is None and not (metrics.is_file() and metrics.read_text().count("\n") >= 5):
         time.sleep(0.05)
     process.kill()
     process.wait()
@@ -355,7 +354,7 @@ def test_the_seconds_of_a_run_are_those_of_the_wall(data, tmp_path):
     began = time.perf_counter()
     run = small_fit(data[0], validation=data[1], out=tmp_path)
     wall = time.perf_counter() - began
-    assert run.wall_seconds == pytest.approx(wall, rel=0.2)
+    assert wall / 2 < run.wall_seconds <= wall
     assert run.wall_seconds > run.seconds + run.compile_seconds > run.compile_seconds > 0
     assert re.match(r"12 steps in [\d.]+ s \([\d.]+ s of it compilation\), finished", run.summary)
     assert len(repr(run)) < 200 + len(str(tmp_path))

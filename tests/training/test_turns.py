@@ -55,7 +55,7 @@ def test_time_is_shared_and_every_clock_counts_its_own(source, tmp_path):
         assert isinstance(turn.outcome, Run)
         assert turn.outcome.stopped == "time"
         assert turn.outcome.seconds >= 0.4
-        assert 2 <= turn.slices <= 5
+        assert 1 <= turn.slices <= 5  # a slice of 0.1 s or more, however slow the machine
 
 
 def test_an_interrupt_ends_all_and_a_second_call_goes_on(source, tmp_path):
