@@ -40,6 +40,7 @@ def test_says_what_was_trained_on_what_and_how_it_was_tested():
     assert "40 windows of 20 steps from 2 episodes kept out of training" in text
     assert "predict the states that follow" in told(model("mlp", 0.3), rewards=False)
     assert "Training took mlp 1,200 steps (15.0 s)." in told(model("mlp", 0.3, steps=1200, seconds=15.04))
+    assert "dmdc was fitted by least squares." in told(model("dmdc", 0.3, core="linear", steps=0))
 
 
 def test_names_the_best_and_by_how_much():

@@ -10,7 +10,7 @@ from typing import Any
 from koopax.experiments.ablation import AblationBudget, ablation_cell, arms_figure, run_ablation, summarise_arms
 from koopax.experiments.experiment import Experiment
 from koopax.experiments.grid import Cell
-from koopax.experiments.paper import INIT_ABLATION, PAPER_RATE
+from koopax.experiments.paper import CONSISTENCY, INIT_ABLATION, PAPER_RATE
 from koopax.experiments.summaries import Summary
 
 MIRRORED = {"mirrored": True}
@@ -47,8 +47,7 @@ BUDGETS = {
 }
 NOTE = (
     "The published model (`koopman-paper`) at the learning rate {rate:g}; `unitary` and `multiscale` without its "
-    "mirrored modes. Errors are normalised. The consistency loss is a mean over the 512 components of the latent with "
-    "the weight 0.001, where the paper has a sum with that weight."
+    "mirrored modes. Errors are normalised. {consistency}"
 )
 
 
@@ -84,7 +83,7 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
         describe=lambda arm: [arm, *ARMS[arm][2:]],
         published=published,
         published_columns=["paper: state", "paper: reward"],
-        note=NOTE.format(rate=PAPER_RATE),
+        note=NOTE.format(rate=PAPER_RATE, consistency=CONSISTENCY),
     )
 
 

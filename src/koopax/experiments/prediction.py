@@ -17,7 +17,15 @@ from matplotlib.figure import Figure
 from koopax._plots import tidy
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
-from koopax.experiments.paper import DATASETS, MODELS, PAPER_RATE, PUBLISHED_MODELS, REWARD_ERROR, STATE_ERROR
+from koopax.experiments.paper import (
+    CONSISTENCY,
+    DATASETS,
+    MODELS,
+    PAPER_RATE,
+    PUBLISHED_MODELS,
+    REWARD_ERROR,
+    STATE_ERROR,
+)
 from koopax.experiments.styles import STYLES
 from koopax.experiments.summaries import Summary, interval, markdown
 from koopax.training.config import TrainConfig
@@ -35,8 +43,7 @@ OURS = ("koopman", "koopman-paper")
 NOTE = (
     "`koopman` is koopax's own model: a multiscale spectrum, actions remembered by the latent, other widths. "
     "`koopman-paper` is the published one: its spectrum, mirrored modes, input scale and widths, at the learning rate "
-    "{rate:g}. In both the consistency loss is a mean over the components of the latent with the weight 0.001, where "
-    "the paper has a sum over 512 with that weight. {turns}"
+    "{rate:g}. {consistency} {turns}"
 )
 
 
@@ -143,7 +150,7 @@ def _training(arm: str, budget: PredictionBudget, seed: int, seconds: float | No
 
 def summarise(found: list[dict[str, Any]]) -> Summary:
     """Tables of state and reward errors by dataset and model, with the winner of each row, beside the paper's."""
-    sections, document = [NOTE.format(rate=PAPER_RATE, turns=_turns(found))], {}
+    sections, document = [NOTE.format(rate=PAPER_RATE, consistency=CONSISTENCY, turns=_turns(found))], {}
     regimes = [name for name in dict.fromkeys(cell["labels"]["regime"] for cell in found) if name != FITTED]
     columns = [*MODELS, *(name for name in REGRESSIONS if any(cell["labels"]["model"] == name for cell in found))]
     for quantity, published in (("state", STATE_ERROR), ("reward", REWARD_ERROR)):

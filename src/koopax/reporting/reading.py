@@ -59,7 +59,11 @@ def _effort(models: list[dict[str, Any]]) -> str:
     """How long each model was trained, without which errors can't be compared."""
     known = [model for model in models if model.get("steps")]
     taken = [f"{model['label']} {model['steps']:,} steps ({short(model['seconds'])} s)" for model in known]
-    return f"Training took {_listed(taken)}." if taken else ""
+    fitted = [model["label"] for model in models if model.get("core") == "linear" and not model.get("steps")]
+    return _joined(
+        f"Training took {_listed(taken)}." if taken else "",
+        f"{_listed(fitted)} {'were' if len(fitted) > 1 else 'was'} fitted by least squares." if fitted else "",
+    )
 
 
 def _protocol(data: dict[str, Any], tested: int) -> str:

@@ -19,6 +19,7 @@ PUBLISHED: Mapping[str, Any] = {
     "steps": 500_000,
     "seed_decisions": 5_000,
     "evaluate_episodes": 10,
+    "core_rate": 1.0,
 }
 
 # What differs between the arms of the comparison; other cores are like mlp. Plans of both grow by a step in every 6250
@@ -28,10 +29,19 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "koopman": {"horizon": 20, "latent_size": 128, "core_rate": 3.0, "plan_growth": 6_250},
 }
 
-# With `published`, both have TD-MPC's latent and nothing beside it, and mlp is TOLD: two hidden layers of ELU.
+# With `published`, both have TD-MPC's latent and nothing beside it. mlp is TOLD: two hidden layers of ELU; koopman has
+# the spectrum, widths and input scale of the paper's listing, but no mirrored modes: 50 numbers are 25, and don't pair.
 PUBLISHED_CORES: Mapping[str, tuple[tuple[str, Any], ...]] = {
     "mlp": (("hidden", 512), ("hidden_layers", 2), ("activation", "elu")),
-    "koopman": (("context_size", 0), ("action_history", 1)),
+    "koopman": (
+        ("spectrum", "paper"),
+        ("spectrum_options", ()),
+        ("action_embedding", 64),
+        ("action_hidden", (128,)),
+        ("input_std", 0.1),
+        ("context_size", 0),
+        ("action_history", 1),
+    ),
 }
 
 
