@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import koopax
+from koopax.models.latent import CORES
 
 ROOT = Path(koopax.__file__).parent
 LAYERS = [
@@ -51,3 +52,12 @@ def test_imports_point_left(path):
     for imported in imported_packages(path):
         allowed = imported == package or RANK[imported] < RANK[package]
         assert allowed, f"{path.relative_to(ROOT)} imports koopax.{imported}"
+
+
+def test_planners_know_no_core():
+    """What they ask of one is a method of `LatentDynamics`."""
+    cores = {place.split(":")[0] for place in CORES.values()}
+    assert "koopax.models.koopman" in cores
+    for path in (ROOT / "planning").glob("*.py"):
+        modules = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
+        assert not modules & cores, f"{path.name} imports {modules & cores}"

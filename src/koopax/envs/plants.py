@@ -45,14 +45,18 @@ class Plant:
 
     def advance(self, state: Any, force: Any, xp: Any = np) -> Any:
         """The state [..., S] after a step under a force [...]."""
-        h = self.step / SUBSTEPS
         for _ in range(SUBSTEPS):
-            first = self.derivative(state, force, xp)
-            second = self.derivative(state + h / 2 * first, force, xp)
-            third = self.derivative(state + h / 2 * second, force, xp)
-            fourth = self.derivative(state + h * third, force, xp)
-            state = state + h / 6 * (first + 2 * second + 2 * third + fourth)
+            state = runge_kutta(lambda x: self.derivative(x, force, xp), state, self.step / SUBSTEPS)
         return state
+
+
+def runge_kutta(derivative: Callable[[Any], Any], x: Any, h: float) -> Any:
+    """The state after h seconds of ẋ = f(x), by the method of fourth order."""
+    first = derivative(x)
+    second = derivative(x + h / 2 * first)
+    third = derivative(x + h / 2 * second)
+    fourth = derivative(x + h * third)
+    return x + h / 6 * (first + 2 * second + 2 * third + fourth)
 
 
 def _double_integrator(x: Any, u: Any, xp: Any) -> Any:

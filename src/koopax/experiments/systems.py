@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from koopax.data.episodes import Episodes
+from koopax.envs.plants import runge_kutta
 
 HOLD = 5
 SUBSTEPS = 4
@@ -114,7 +115,7 @@ def simulate(
 
     def moved(state: np.ndarray, now: np.ndarray) -> np.ndarray:
         for _ in range(SUBSTEPS):
-            state = _runge_kutta(system.derivative, state, now, system.step / SUBSTEPS)
+            state = runge_kutta(lambda x: system.derivative(x, now), state, system.step / SUBSTEPS)
         return state
 
     for _ in range(system.settle):
@@ -129,13 +130,3 @@ def simulate(
         measured = measured + 10 ** (-noise_db / 20) * measured.std(axis=(0, 1)) * rng.normal(size=measured.shape)
     actions = inputs.T[:, :, None].astype(np.float32) if forced else None
     return Episodes.from_arrays(measured.astype(np.float32), actions, step_seconds=system.step)
-
-
-def _runge_kutta(
-    derivative: Callable[[np.ndarray, np.ndarray], np.ndarray], x: np.ndarray, u: np.ndarray, h: float
-) -> np.ndarray:
-    first = derivative(x, u)
-    second = derivative(x + h / 2 * first, u)
-    third = derivative(x + h / 2 * second, u)
-    fourth = derivative(x + h * third, u)
-    return x + h / 6 * (first + 2 * second + 2 * third + fourth)

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.models.latent import CandidateStart, LatentDynamics, steps_every
-from koopax.models.networks import MLP, Linear, LinearPath, over_rows
+from koopax.models.networks import MLP, Linear, LinearPath, is_affine, over_rows
 from koopax.models.recurrence import Method, Pair, linear_recurrence, multiply, powers
 from koopax.models.spectrum import Discrete, Modulation, Spectrum, discretise, make_spectrum
 
@@ -257,6 +257,11 @@ class KoopmanCore(LatentDynamics):
         assert last.bias is not None
         joined = eqx.tree_at(lambda own: (own.weight, own.bias), last, ((last.weight.T @ inputs).T, last.bias @ inputs))
         return eqx.tree_at(lambda own: own.layers[-1], encoder, joined), None
+
+    @property
+    def linear_in_actions(self) -> bool:
+        """With a linear action encoder (`action_hidden=()`) and eigenvalues that don't depend on the action."""
+        return self.modulator is None and is_affine(self.action_encoder)
 
     @property
     def remembered_actions(self) -> int:

@@ -50,6 +50,11 @@ class LatentDynamics(eqx.Module):
         """How many past actions a latent holds as they were; none, except for a core with an action history."""
         return 0
 
+    @property
+    def linear_in_actions(self) -> bool:
+        """Whether latents are o(x_0) + J (a_0, …, a_{T−1}) with the same J everywhere; not, unless a core says so."""
+        return False
+
     def known_actions(self, latent: Float[Array, " latent"]) -> Float[Array, "remembered action"]:
         """The past actions that a latent holds, oldest first."""
         return jnp.zeros((0, self.action_size), latent.dtype)

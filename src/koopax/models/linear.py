@@ -49,6 +49,11 @@ class LinearCore(LatentDynamics):
         self.action_size = action_size
 
     @property
+    def linear_in_actions(self) -> bool:
+        """Where actions multiply the constant alone."""
+        return self.coupled == 1
+
+    @property
     def coupled(self) -> int:
         """How many of the latent's first components actions multiply."""
         return self.inputs.shape[-1]

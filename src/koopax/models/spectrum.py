@@ -264,12 +264,12 @@ class MultiscaleSpectrum(Spectrum):
         """−μ in (1e-5, 2), or μ in (−2, growth) where that is positive, and a phase in (0, π), all per step."""
         low, high = MULTISCALE_DECAY_RANGE
         growing = self.bound > 0
-        μ = (
+        rate = (
             signed_log_bounded(self.raw_decay, -high, self.bound)
             if growing
             else -log_bounded(self.raw_decay, low, high)
         )
-        return μ, jnp.pi * jax.nn.sigmoid(self.raw_phase)
+        return rate, jnp.pi * jax.nn.sigmoid(self.raw_phase)
 
     def with_growth(self, growth: float) -> "MultiscaleSpectrum":
         """The spectrum with the same modes, which may grow by up to that rate."""
@@ -306,13 +306,13 @@ class MultiscaleSpectrum(Spectrum):
 
     def input_scale(self) -> Float[Array, " modes"]:
         """sqrt(1 − |λ̄|²) over the gain of the zero-order hold; of a memory of some steps where modes may grow."""
-        μ, _ = self.rates()
+        rate, _ = self.rates()
         if self.bound == 0:
-            return jnp.sqrt(-jnp.expm1(2 * μ)) * _inverse_gain(self)
+            return jnp.sqrt(-jnp.expm1(2 * rate)) * _inverse_gain(self)
         # Σ_{k<T} |λ̄|²ᵏ = T m(2μT) / m(2μ), where m(z) = (eᶻ − 1) / z is the mean of an exponential.
-        fading = jnp.minimum(2 * μ, 0.0)
-        once = held_exponential_mean((fading, jnp.zeros_like(μ)))[0]
-        many = held_exponential_mean((UNITARY_MEMORY * fading, jnp.zeros_like(μ)))[0]
+        fading = jnp.minimum(2 * rate, 0.0)
+        once = held_exponential_mean((fading, jnp.zeros_like(rate)))[0]
+        many = held_exponential_mean((UNITARY_MEMORY * fading, jnp.zeros_like(rate)))[0]
         return jnp.sqrt(once / (UNITARY_MEMORY * many)) * _inverse_gain(self)
 
 
