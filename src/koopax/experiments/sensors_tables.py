@@ -20,10 +20,10 @@ MISSING = 0.3
 
 def summarise(found: list[dict[str, Any]]) -> Summary:
     """A table for each kind of cell."""
-    sections, kinds = (
-        [],
-        {kind: [cell for cell in found if cell["kind"] == kind] for kind in ("history", "free", "filter")},
-    )
+    sections: list[str] = []
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for cell in found:
+        kinds.setdefault(cell["kind"], []).append(cell)
     if "history" in kinds:
         header = ["system", "sees", "error of 100 steps", "at first", "fit of the long run", "largest", "returns every"]
         rows = [
