@@ -51,6 +51,7 @@ def reproduce(folder, name, data):
         "latent-ablation",
         pytest.param("gradients", marks=pytest.mark.slow),
         pytest.param("imagination", marks=pytest.mark.slow),
+        pytest.param("sensors", marks=pytest.mark.slow),
     ],
 )
 def test_smoke(folder, name):
