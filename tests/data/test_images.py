@@ -144,14 +144,14 @@ def test_windows_come_with_the_frames_before_them(lengths, horizon, past, seed):
     fixed = fixed_windows(episodes, horizon, 100, seed, past=past).take(slice(None))
     sampler = WindowSampler(episodes, horizon, past=past)
     for windows in (fixed, sampler.sample(jax.random.key(seed), 5)):
-        states = np.asarray(windows.states)[:, :, 0, 0]
+        states = np.asarray(windows.states)
         assert windows.states.dtype == np.uint8
         assert (states[:, :, 0] == states[0, :, 0]).all()
         np.testing.assert_array_equal(np.diff(states[:, :, 1].astype(int), axis=0), 1)
         if past == 0:
             assert windows.past_states is None
             continue
-        before = np.asarray(windows.past_states)[:, :, 0, 0].astype(int)
+        before = np.asarray(windows.past_states).astype(int)
         assert (before[:, :, 0] == states[0, :, 0]).all(), "frames of another episode"
         expected = np.maximum(states[0, :, 1].astype(int) - np.arange(past, 0, -1)[:, None], 0)
         np.testing.assert_array_equal(before[:, :, 1], expected)

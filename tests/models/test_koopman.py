@@ -166,3 +166,16 @@ def test_unknown_core():
 def test_a_rollout_of_no_steps_is_refused():
     with pytest.raises(KoopaxError, match="horizon is 0"):
         KoopmanCore(8, ACTIONS, key=jax.random.key(0)).rollout(jnp.zeros(8), jnp.zeros((0, ACTIONS)))
+
+
+@pytest.mark.parametrize(("embedding", "joined"), [(1, False), (8, True)])
+def test_candidates_are_the_same_whether_encoder_and_inputs_are_one_product_or_two(embedding, joined):
+    options = {"action_embedding": embedding, "action_hidden": (8,), "context_size": 3, "action_history": 2}
+    core = KoopmanCore(16, 2, key=jax.random.key(0), **options)
+    latent = jax.random.normal(jax.random.key(1), (core.latent_size,))
+    actions = jax.random.normal(jax.random.key(2), (5, 3, 2))
+    assert (core._joined_encoder(latent[-3:], jnp.ones((2 * embedding, 16)))[1] is None) == joined
+    found = core.rollout_candidates(core.start_candidates(latent, 5), actions)
+    for candidate in range(3):
+        np.testing.assert_allclose(found[0, candidate], latent, rtol=1e-6)
+        np.testing.assert_allclose(found[1:, candidate], core.rollout(latent, actions[:, candidate]), atol=1e-5)

@@ -18,19 +18,22 @@ from koopax._types import Array, Float, Int, PRNGKeyArray, UInt8
 from koopax.data.episodes import Episodes
 from koopax.data.rows import Rows
 
+# A batch of windows for evaluation has no more numbers than this in its states: frames are large.
+NUMBERS_AT_ONCE = 2**26
+
 
 class Windows(NamedTuple):
     """A batch of windows, time-major: a core unrolls along the first axis."""
 
-    states: Float[Array, "time+1 batch state"] | UInt8[Array, "time+1 batch height width channels"]
-    """s_t … s_{t+T}."""
+    states: Float[Array, "time+1 batch state"] | UInt8[Array, "time+1 batch state"]
+    """s_t … s_{t+T}; of frames, their pixels side by side."""
     actions: Float[Array, "time batch action"]
     """a_t … a_{t+T−1}."""
     rewards: Float[Array, "time batch"]
     """r_t … r_{t+T−1}; r_k belongs to (s_k, a_k)."""
     durations: Float[Array, "time batch"] | None
     """Length of each step in nominal steps, or None where all are 1."""
-    past_states: Float[Array, "past batch state"] | UInt8[Array, "past batch height width channels"] | None = None
+    past_states: Float[Array, "past batch state"] | UInt8[Array, "past batch state"] | None = None
     """s_{t−n} … s_{t−1} where n were asked for, for models that see several observations at once. Before an episode's
     first one they are NaN; before its first frame, that frame again."""
     past_actions: Float[Array, "past batch action"] | None = None
@@ -74,19 +77,27 @@ def _gather(xp, data: tuple, rows, horizon: int, past: int, first_rows) -> Windo
     past_states = past_actions = None
     if past:
         before, inside = _rows_before(xp, rows, past, first_rows)
-        past_states, past_actions = observations[before], xp.where(inside[..., None], actions[before], xp.nan)
+        past_states, past_actions = (
+            _side_by_side(observations[before]),
+            xp.where(inside[..., None], actions[before], xp.nan),
+        )
         if past_states.dtype != xp.uint8:
             past_states = xp.where(inside[..., None], past_states, xp.nan)
             past_states = past_states.astype(observations.dtype)
         past_actions = past_actions.astype(actions.dtype)
     return Windows(
-        states=observations[index],
+        states=_side_by_side(observations[index]),
         actions=actions[index_of_steps],
         rewards=rewards[index_of_steps],
         durations=None if durations is None else durations[index_of_steps],
         past_states=past_states,
         past_actions=past_actions,
     )
+
+
+def _side_by_side(rows):
+    """Observations [time, batch, …], each as one vector."""
+    return rows.reshape(*rows.shape[:2], -1)
 
 
 def _rows_before(xp, rows, past: int, first_rows):
@@ -174,14 +185,21 @@ def fixed_windows(
 ) -> FixedWindows:
     """`count` different windows for evaluation, in random order; every window there is, once, where there are fewer.
 
-    Batches hold `batch_size` windows, the last one possibly fewer; each window has the `past` states before it.
+    Batches hold `batch_size` windows, the last one and those of large frames fewer; each window has the `past` states
+    before it.
     """
     if count < 1 or batch_size < 1:
         raise KoopaxError(f"{count} windows in batches of {batch_size}: both must be at least 1.")
     before, first_rows = _counted(episodes, horizon)
     total = int(before[-1])
     numbers = np.random.default_rng(seed).choice(total, size=min(count, total), replace=False)
+    batch_size = min(batch_size, windows_within(NUMBERS_AT_ONCE, episodes, horizon))
     return FixedWindows(episodes, _rows_of(np, numbers, before, first_rows), horizon, batch_size, past)
+
+
+def windows_within(numbers: int, episodes: Episodes, horizon: int) -> int:
+    """How many windows have no more numbers in their states than that; at least one."""
+    return max(1, numbers // ((horizon + 1) * episodes.state_size))
 
 
 def _dtype(rows: Rows) -> type:

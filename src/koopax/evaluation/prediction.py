@@ -146,8 +146,12 @@ def prediction_error(
 
     def curves(name: str) -> tuple[ErrorCurve, ErrorCurve | None]:
         state, reward = (total / done for total in totals[name])
+        deviation = np.asarray(scale.state_std, np.float64)
+        if model.config.image_shape is not None:  # pixels have one deviation, and nobody reads an error for each
+            channels = model.config.image_shape[2]
+            state, deviation = state.reshape(len(state), -1, channels).mean(axis=1), deviation[:channels]
         return (
-            ErrorCurve(state, np.asarray(scale.state_std, np.float64)),
+            ErrorCurve(state, deviation),
             ErrorCurve(reward[:, None], np.asarray(scale.reward_std, np.float64)[None]) if has_rewards else None,
         )
 

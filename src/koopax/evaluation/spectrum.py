@@ -42,6 +42,9 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
 
     assert isinstance(model.core, KoopmanCore)  # the caller has checked
     width = model.core.modes_size
+    # Frames have more numbers than latents, and the Jacobians of many at once would not fit into memory.
+    of_frames = model.config.image_shape is not None
+    derivative, at_a_time = (jax.jacfwd, 1) if of_frames else (jax.jacrev, windows)
 
     @eqx.filter_jit
     def contributions(model: DynamicsModel, batch: Windows):
@@ -52,14 +55,13 @@ def mode_importance(model: DynamicsModel, episodes: Episodes, *, horizon: int = 
 
         def of_last(latent, moved):  # [state, 2, modes] · [2, modes]
             # A decoder that also reads the reward has it as its last output, which is no motion.
-            jacobian = jax.jacrev(model.decoder)(latent)[: model.config.state_size, :width].reshape(-1, 2, width // 2)
+            jacobian = derivative(model.decoder)(latent)[: model.config.state_size, :width].reshape(-1, 2, width // 2)
             return jnp.sum(jnp.einsum("srm,rm->sm", jacobian, moved.reshape(2, -1)) ** 2, axis=0)
 
-        middle = horizon // 2
-        return jnp.mean(
-            jax.vmap(of_last)(latents[:, middle], moving[:, middle]) + jax.vmap(of_last)(latents[:, -1], moving[:, -1]),
-            axis=0,
-        )
+        def over_windows(step: int):
+            return jax.lax.map(lambda one: of_last(*one), (latents[:, step], moving[:, step]), batch_size=at_a_time)
+
+        return jnp.mean(over_windows(horizon // 2) + over_windows(-1), axis=0)
 
     energy = np.asarray(contributions(model, batch), np.float64)
     return energy / energy.sum()

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from koopax._errors import KoopaxError, unknown_name
 from koopax.models.dictionaries import DICTIONARIES
+from koopax.models.images import IMAGE_NETWORKS
 from koopax.models.networks import ACTIVATIONS
 
 ENCODERS = ("network", *DICTIONARIES)
@@ -41,6 +43,10 @@ class ModelConfig:
     """Keyword arguments of the dictionary."""
     history: int = 1
     """Observations that the encoder sees, the newest among them, and one action fewer; 1 where one tells all."""
+    image_shape: tuple[int, int, int] | None = None
+    """Height, width and channels where a state is a frame, see `koopax.models.frames`; None where it is a vector."""
+    image_encoder: str = "patches"
+    """Networks that see and draw frames, see `koopax.models.images`; the hidden layers then say nothing."""
     history_encoder: str = "stacked"
     """How a network sees them: "stacked" side by side, or "recurrent", which takes any number."""
     reencode_every: int | None = None
@@ -57,6 +63,7 @@ class ModelConfig:
                 raise KoopaxError(f"{name} is {size!r}: use a whole number of {least} or more.")
         if not isinstance(self.history, int) or self.history < 1:
             raise KoopaxError(f"history is {self.history!r}: use 1 for the newest observation alone, or more.")
+        self._check_frames()
         if self.history_encoder not in HISTORY_ENCODERS:
             raise unknown_name("history encoder", self.history_encoder, list(HISTORY_ENCODERS))
         for name in ("encoder_hidden", "decoder_hidden", "reward_hidden"):
@@ -73,6 +80,22 @@ class ModelConfig:
             raise unknown_name("encoder", self.encoder, list(ENCODERS))
         if self.activation not in ACTIVATIONS:
             raise unknown_name("activation", self.activation, list(ACTIVATIONS))
+
+    def _check_frames(self) -> None:
+        if self.image_encoder not in IMAGE_NETWORKS:
+            raise unknown_name("image encoder", self.image_encoder, list(IMAGE_NETWORKS))
+        if self.image_shape is None:
+            return
+        shape = tuple(self.image_shape)
+        if len(shape) != 3 or not all(isinstance(side, int) and side > 0 for side in shape):
+            raise KoopaxError(
+                f"image_shape is {self.image_shape!r}: use height, width and channels, such as [64, 64, 3]."
+            )
+        if prod(shape) != self.state_size:
+            raise KoopaxError(f"image_shape is {shape}, which is no frame of {self.state_size} numbers.")
+        if self.encoder != "network":
+            raise KoopaxError(f"{self.name} is a regression, which takes no frames: use koopman or another network.")
+        object.__setattr__(self, "image_shape", shape)
 
     @property
     def name(self) -> str:

@@ -27,7 +27,8 @@ from koopax.models.buckets import in_buckets, is_traced
 from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary
 from koopax.models.encoding import Encoding, Numbers
-from koopax.models.examples import check_known, check_rollout, check_shape, whole_history
+from koopax.models.examples import as_states, check_known, check_rollout, check_shape, whole_history
+from koopax.models.frames import FrameDecoder, FrameEncoder
 from koopax.models.history import DelayedDictionary, HistoryEncoder, Past
 from koopax.models.latent import LatentDynamics, Start, advance, check_options, core_class, latent_of
 from koopax.models.linear import BilinearReward
@@ -67,9 +68,9 @@ class DynamicsModel(Encoding):
     """Normaliser, encoder, latent core, decoder and reward head. Methods take one example: `jax.vmap` for batches."""
 
     normaliser: Normaliser
-    encoder: MLP | LinearPath | Dictionary | HistoryEncoder
+    encoder: MLP | LinearPath | Dictionary | HistoryEncoder | FrameEncoder
     core: LatentDynamics
-    decoder: MLP | LinearPath
+    decoder: MLP | LinearPath | FrameDecoder
     reward_head: MLP | BilinearReward | None
     config: ModelConfig = eqx.field(static=True)
 
@@ -94,15 +95,22 @@ class DynamicsModel(Encoding):
                 `spectrum="paper"`.
         """
         settings: dict[str, Any] = (
-            suited_preset(core, data.num_steps, options) if core in PRESETS else {"core": core}
+            suited_preset(core, data.num_steps, options, data.image_shape) if core in PRESETS else {"core": core}
         ) | options
-        own = {f.name for f in fields(ModelConfig)} - {"core", "state_size", "action_size", "core_options"}
+        own = {f.name for f in fields(ModelConfig)} - {
+            "core",
+            "state_size",
+            "action_size",
+            "image_shape",
+            "core_options",
+        }
         kind = core_class(settings["core"])
         check_options(f"model {core!r}", kind, {n: v for n, v in options.items() if n not in own}, also=own)
         config = ModelConfig(
             core=settings.pop("core"),
             state_size=data.state_size,
             action_size=data.action_size,
+            image_shape=data.image_shape,
             core_options={name: value for name, value in settings.items() if name not in own},
             **{name: value for name, value in settings.items() if name in own},
         )
@@ -143,9 +151,8 @@ class DynamicsModel(Encoding):
             return_latents: also return the latents; the last one continues the rollout with `rollout_from`.
         """
         # Lists become arrays before anything is compiled: a list's numbers would be constants of the program.
-        given: list[Any] = [
-            None if each is None else jnp.asarray(each) for each in (state, past_actions, actions, durations)
-        ]
+        others = (past_actions, actions, durations)
+        given: list[Any] = [as_states(self.config, state), *(None if o is None else jnp.asarray(o) for o in others)]
         if is_traced(self, given):
             return self._rollout_states(*given, reencode_every, return_latents)
         check_rollout(self.config, *given)
@@ -168,9 +175,8 @@ class DynamicsModel(Encoding):
         Batches and horizons of any size go through a bounded number of compiled programs (see
         `koopax.models.buckets`); `jax.vmap(model.rollout)` compiles one for each.
         """
-        given: list[Any] = [
-            None if each is None else jnp.asarray(each) for each in (states, past_actions, actions, durations)
-        ]
+        others = (past_actions, actions, durations)
+        given: list[Any] = [as_states(self.config, states), *(None if o is None else jnp.asarray(o) for o in others)]
         sizes = {each.shape[:1] for each in given if each is not None}
         if len(sizes) > 1 or (0,) in sizes or () in sizes:
             raise KoopaxError(f"a batch of rollouts has first axes of {sorted(sizes)}: give one of each per rollout.")

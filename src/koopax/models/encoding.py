@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from koopax._types import Array, Float
+from koopax._types import Array, Float, UInt8
 from koopax.data.normalisation import Normaliser
 from koopax.data.windows import Windows
 from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary
-from koopax.models.examples import check_start, whole_history
+from koopax.models.examples import as_states, check_start, whole_history
+from koopax.models.frames import FrameDecoder, FrameEncoder, frame_shape
 from koopax.models.history import DelayedDictionary, HistoryEncoder, Past, latest
 from koopax.models.latent import LatentDynamics
 from koopax.models.networks import MLP, LinearPath
@@ -26,9 +27,9 @@ class Encoding(eqx.Module):
     """The half of a model that encodes and decodes, with the history that it may see. For one example."""
 
     normaliser: eqx.AbstractVar[Normaliser]
-    encoder: eqx.AbstractVar[MLP | LinearPath | Dictionary | HistoryEncoder]
+    encoder: eqx.AbstractVar[MLP | LinearPath | Dictionary | HistoryEncoder | FrameEncoder]
     core: eqx.AbstractVar[LatentDynamics]
-    decoder: eqx.AbstractVar[MLP | LinearPath]
+    decoder: eqx.AbstractVar[MLP | LinearPath | FrameDecoder]
     config: eqx.AbstractVar[ModelConfig]
 
     # Raw units.
@@ -49,8 +50,9 @@ class Encoding(eqx.Module):
 
     def past_of(self, states: Numbers, actions: Numbers | None = None) -> Past:
         """Raw observations `[observed, state]` or `[state]` and actions before the newest, normalised, whole or NaN."""
+        states = as_states(self.config, states)
         check_start(self.config, states, actions)
-        rows = whole_history(self.config, jnp.asarray(states), 0)
+        rows = whole_history(self.config, states, 0)
         taken = self.normaliser.normalise_action(
             jnp.zeros((0, self.config.action_size)) if actions is None else jnp.asarray(actions)
         )
@@ -61,6 +63,11 @@ class Encoding(eqx.Module):
     def decode(self, latent: Float[Array, " latent"]) -> Float[Array, " state"]:
         """The raw state of a latent."""
         return self.normaliser.denormalise_state(self.decoder(latent)[: self.config.state_size])
+
+    def frames(self, states: Float[Array, "*batch state"]) -> UInt8[Array, "*batch height width channels"]:
+        """Predicted states of a model of frames as the pictures that they are."""
+        shape = frame_shape(self.config)
+        return jnp.round(jnp.clip(states, 0, 255)).astype(jnp.uint8).reshape(*states.shape[:-1], *shape)
 
     # Normalised units.
 

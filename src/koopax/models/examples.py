@@ -11,6 +11,16 @@ from koopax.models.buckets import padded_steps
 from koopax.models.config import ModelConfig
 
 
+def as_states(config: ModelConfig, given: Any) -> Array:
+    """Numbers that a user gives as states; frames as their pixels side by side, of `float32`."""
+    states = jnp.asarray(given)
+    if config.image_shape is None:
+        return states
+    if states.shape[-3:] == config.image_shape:
+        states = states.reshape(*states.shape[:-3], config.state_size)
+    return states.astype(jnp.float32)
+
+
 def check_shape(name: str, array: Any, expected: tuple[int | None, ...], *, empty: bool = False) -> None:
     """Raise unless an array has that shape, in which None stands for any number of steps."""
     shape = np.shape(array)

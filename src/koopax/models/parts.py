@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from koopax._types import PRNGKeyArray
 from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary, make_dictionary
+from koopax.models.frames import FrameDecoder, FrameEncoder, make_frame_decoder, make_frame_encoder
 from koopax.models.history import DelayedDictionary, HistoryEncoder, delay_size, make_history_encoder
 from koopax.models.latent import LatentDynamics, make_core
 from koopax.models.linear import BilinearReward, LinearCore
@@ -19,9 +20,9 @@ from koopax.models.networks import ACTIVATIONS, MLP, LinearPath
 class Parts(NamedTuple):
     """All of a model but its normaliser."""
 
-    encoder: MLP | LinearPath | Dictionary | HistoryEncoder
+    encoder: MLP | LinearPath | Dictionary | HistoryEncoder | FrameEncoder
     core: LatentDynamics
-    decoder: MLP | LinearPath
+    decoder: MLP | LinearPath | FrameDecoder
     reward_head: MLP | BilinearReward | None
 
 
@@ -37,13 +38,19 @@ def _networks(config: ModelConfig, key: PRNGKeyArray) -> Parts:
     coder = partial(LinearPath, activation=ACTIVATIONS[config.activation]) if config.linear_paths else network
     core = make_core(config.core, config.latent_size, action, key=core_key, **config.core_options)
     latent = core.latent_size
-    if config.history == 1:
+    if config.image_shape is not None:
+        encoder = make_frame_encoder(config, latent, key=encoder_key)
+    elif config.history == 1:
         encoder = coder((state, *config.encoder_hidden, latent), key=encoder_key)
     else:
         encoder = make_history_encoder(config, latent, key=encoder_key)
+    read = config.reward_hidden is None
+    if config.image_shape is not None:
+        decoder = make_frame_decoder(config, latent, reward=read, key=decoder_key)
+    else:
+        decoder = coder((latent, *config.decoder_hidden, state + read), key=decoder_key)
     if config.reward_hidden is None:
-        return Parts(encoder, core, coder((latent, *config.decoder_hidden, state + 1), key=decoder_key), None)
-    decoder = coder((latent, *config.decoder_hidden, state), key=decoder_key)
+        return Parts(encoder, core, decoder, None)
     return Parts(encoder, core, decoder, network((latent + action, *config.reward_hidden, 1), key=reward_key))
 
 

@@ -86,8 +86,16 @@ SMALL_DATA = 20_000
 WIDTHS = ("latent_size", "encoder_hidden", "decoder_hidden")
 
 
-def suited_preset(name: str, steps: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """As `preset`; but little data gets a small Koopman model, which learns it sooner and better."""
+# What differs where states are frames: one does not tell how fast things move, and the picture's networks are large.
+OF_FRAMES: Mapping[str, Any] = {"history": 3}
+
+
+def suited_preset(
+    name: str, steps: int, options: Mapping[str, Any], image_shape: tuple[int, int, int] | None = None
+) -> dict[str, Any]:
+    """As `preset`; but little data gets a small Koopman model, which learns it sooner and better; frames a history."""
+    if image_shape is not None:
+        return {**preset(name), **OF_FRAMES}
     if name == "koopman" and steps < SMALL_DATA and not any(width in options for width in WIDTHS):
         return preset("koopman-small")
     return preset(name)

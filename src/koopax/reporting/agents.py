@@ -9,6 +9,7 @@ import numpy as np
 from koopax.agents.recorded import RecordedRun
 from koopax.reporting.groups import Group, by_task
 from koopax.reporting.intervals import interval
+from koopax.reporting.mp4 import FILM_RATE
 from koopax.reporting.numbers import band, numbers, thinned
 
 POINTS = 300
@@ -74,4 +75,4 @@ def _video(run: RecordedRun) -> dict[str, Any] | None:
     path = run.folder / FILM
     if not path.is_file() or path.stat().st_size > MOST_FILM:
         return None
-    return {"seed": run.seed, "mp4": base64.b64encode(path.read_bytes()).decode()}
+    return {"seed": run.seed, "rate": FILM_RATE, "mp4": base64.b64encode(path.read_bytes()).decode()}

@@ -9,7 +9,7 @@ import numpy as np
 from koopax._errors import KoopaxError
 from koopax.data.episodes import Episodes
 from koopax.reporting.samples import Measured, Samples
-from koopax.reporting.video import Rendering, panels
+from koopax.reporting.video import Rendering, panels, rendering_of
 
 PANELS = 3
 """Models in a video, besides the true motion."""
@@ -26,7 +26,7 @@ class Films:
         self._failure = ""
         for place in dict.fromkeys((0, samples.chosen.index(best.worst))):
             try:
-                rendering = Rendering(test.metadata.environment, panels(samples.values, place, labelled))
+                rendering = rendering_of(test, panels(samples.values, place, labelled))
             except (KoopaxError, OSError) as error:
                 self._failure = f"No video: {error}"
             else:

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+FILM_RATE = 12
+"""Decisions per second of a film of an agent."""
+
 
 def write_mp4(path: Path, pictures: Iterable[np.ndarray], size: tuple[int, int], *, rate: int) -> None:
     """Write uint8 pictures `[height, width, 3]` of this size, width by height and both even, as a film."""

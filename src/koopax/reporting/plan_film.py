@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 from koopax._atomic import new_file
 from koopax.agents.tdmpc.demonstration import Demonstration
 from koopax.envs.renderers import Renderers
-from koopax.reporting.mp4 import write_mp4
+from koopax.reporting.mp4 import FILM_RATE, write_mp4
 from koopax.reporting.rendering import BAR, INK, PAPER, font
 
 PANEL = (320, 240)
@@ -24,7 +24,6 @@ MARGIN = (56, 26, 16, 24)
 """Left, above, right and below the lines of the chart."""
 PAST = 40
 """Decisions before now that the chart shows."""
-FRAMES_PER_SECOND = 12
 FORESEEN, LATER = (0, 114, 178), (150, 155, 162)
 
 
@@ -32,7 +31,7 @@ def write_plan_film(played: Demonstration, path: Path) -> None:
     """Write the MP4 of the first episode."""
     pictures = film(played, draw(played))
     with new_file(path, overwrite=True) as temporary:
-        write_mp4(temporary, pictures, (3 * PANEL[0], PANEL[1] + CHART), rate=FRAMES_PER_SECOND)
+        write_mp4(temporary, pictures, (3 * PANEL[0], PANEL[1] + CHART), rate=FILM_RATE)
 
 
 def draw(played: Demonstration) -> np.ndarray:

@@ -52,7 +52,7 @@ class WindowErrors:
     reward_raw: np.ndarray
     """In raw units."""
     per_dimension: np.ndarray
-    """Normalised, mean over time [window, state]."""
+    """Normalised, mean over time [window, state]; of frames, [window, channel]."""
 
 
 def choose_windows(
@@ -97,11 +97,13 @@ def _by_window(model: DynamicsModel, windows: Windows) -> dict[str, dict[str, ja
     for name, of in errors.squared_errors(model, windows).items():
         state, reward = jnp.swapaxes(of.state, 0, 1), of.reward.T
         scaled = state / state_variance
+        shape = model.config.image_shape
+        parts = scaled if shape is None else scaled.reshape(*scaled.shape[:2], -1, shape[2]).mean(2)
         reduced[name] = {
             "state": scaled.mean(-1),
             "state_raw": state.mean(-1),
             "reward": reward / reward_variance,
             "reward_raw": reward,
-            "per_dimension": scaled.mean(1),
+            "per_dimension": parts.mean(1),
         }
     return reduced

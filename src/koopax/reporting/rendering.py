@@ -17,6 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from koopax._errors import KoopaxError
 from koopax.envs import make
 from koopax.reporting.mp4 import write_mp4
+from koopax.reporting.pixels import picture
 from koopax.reporting.poses import joint_positions
 
 PANEL = (336, 252)
@@ -39,11 +40,19 @@ def main() -> None:
 
 
 def render(job: Any, path: Path) -> None:
-    """Write the MP4 of a job: `environment`, `labels` [P], `colours` [P, 3] and `states` [P, T + 1, S]."""
-    env = make(str(job["environment"]), trusted=False)
-    rate = min(FRAMES_PER_SECOND, round(1 / env.unwrapped.dt))
+    """Write the MP4 of a job: `environment`, `labels` [P], `colours` [P, 3] and `states` [P, T + 1, S].
+
+    With an `image_shape` the states are frames, and take `step_seconds` each.
+    """
     columns = min(2, len(job["labels"]))
     size = (PANEL[0] * columns, PANEL[1] * math.ceil(len(job["labels"]) / columns))
+    if "image_shape" in job:
+        seconds = float(job["step_seconds"])
+        rate = max(1, min(FRAMES_PER_SECOND, round(1 / seconds)))
+        write_mp4(path, frames_of_pixels(job, columns, seconds, slow=1 / (rate * seconds)), size, rate=rate)
+        return
+    env = make(str(job["environment"]), trusted=False)
+    rate = min(FRAMES_PER_SECOND, round(1 / env.unwrapped.dt))
     write_mp4(path, frames(env, job, columns, slow=1 / (rate * env.unwrapped.dt)), size, rate=rate)
 
 
@@ -70,6 +79,22 @@ def frames(env: Any, job: Any, columns: int, *, slow: float) -> Iterator[np.ndar
         _write_pace(picture, step * env.unwrapped.dt, slow, free=len(all_positions) < columns * rows)
         yield np.asarray(picture)
     renderer.close()
+
+
+def frames_of_pixels(job: Any, columns: int, seconds: float, *, slow: float) -> Iterator[np.ndarray]:
+    """One picture per step, with the frames that were seen and those that are predicted."""
+    shape, states = tuple(int(side) for side in job["image_shape"]), job["states"]
+    last, rows = states.shape[1] - 1, math.ceil(len(states) / columns)
+    room = PANEL[0], PANEL[1] - BAR
+    for step in range(last + 1):
+        whole = Image.new("RGB", (PANEL[0] * columns, PANEL[1] * rows), PAPER)
+        for number, motion in enumerate(states):
+            panel = Image.new("RGB", PANEL, PAPER)
+            panel.paste(picture(motion[step], shape, room, PAPER), (0, BAR))  # type: ignore[arg-type]
+            _write(panel, str(job["labels"][number]), step, last)
+            whole.paste(panel, (PANEL[0] * (number % columns), PANEL[1] * (number // columns)))
+        _write_pace(whole, step * seconds, slow, free=len(states) < columns * rows)
+        yield np.asarray(whole)
 
 
 def _camera(mujoco: Any, model: Any, data: Any, positions: np.ndarray) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from koopax.data.windows import Windows
 from koopax.models.dynamics import DynamicsModel, Prediction
 from koopax.reporting.numbers import number, numbers, short
+from koopax.reporting.pixels import channel_labels, channel_means
 from koopax.reporting.predictions import TestWindows, predict
 
 
@@ -76,13 +77,16 @@ def _text(windows: TestWindows, tested: Sequence[Measured], window: int) -> str:
 
 def trajectories(windows: TestWindows, samples: Samples, tested: Sequence[Measured]) -> dict[str, Any]:
     """The samples' trajectories, component by component: true, and as predicted by the first run of each group."""
-    episodes, values = windows.episodes, samples.values
+    episodes, values, shape = windows.episodes, samples.values, windows.episodes.image_shape
     names = list(episodes.metadata.state_names or [f"state {i}" for i in range(episodes.state_size)])
+    if shape is not None:
+        names = channel_labels(shape)
     rewarded = episodes.has_rewards
     components = names + (["reward"] if rewarded else [])
 
     def by_component(states: Any, rewards: Any) -> list[Any]:
-        columns = np.concatenate([values.states[:1], states]).transpose(1, 2, 0)
+        followed = np.concatenate([values.states[:1], states])
+        columns = (followed if shape is None else channel_means(followed, shape)).transpose(1, 2, 0)
         return [
             [*numbers(columns[i]), *([numbers(rewards[:, i])] if rewarded else [])] for i in range(len(samples.chosen))
         ]

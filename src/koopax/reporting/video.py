@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError
 from koopax._plots import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from koopax.data.episodes import Episodes
 from koopax.data.windows import Windows
 from koopax.evaluation.protocol import WINDOWS
 from koopax.reporting.predictions import choose_windows, predict
@@ -21,6 +22,8 @@ from koopax.training.tasks import model_and_test_episodes
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 """Colours of models, in charts and videos alike."""
 TRUE_COLOUR = "#646a73"
+FRAME_SECONDS = 0.1
+"""Between two frames of data that does not say."""
 LIMIT = 180.0
 """Seconds that a video may take."""
 
@@ -38,18 +41,28 @@ class Panel(NamedTuple):
 class Rendering:
     """A video that is being made."""
 
-    def __init__(self, environment: str | None, panels: Sequence[Panel]) -> None:
-        if environment is None:
+    def __init__(
+        self,
+        environment: str | None,
+        panels: Sequence[Panel],
+        *,
+        image_shape: tuple[int, int, int] | None = None,
+        step_seconds: float = FRAME_SECONDS,
+    ) -> None:
+        """Of an environment of MuJoCo's or, with an `image_shape`, of states that are frames."""
+        if environment is None and image_shape is None:
             raise KoopaxError("the data does not name its environment: videos are made of MuJoCo's only.")
+        of_frames = {} if image_shape is None else {"image_shape": np.array(image_shape), "step_seconds": step_seconds}
         self._folder = tempfile.TemporaryDirectory(prefix="koopax-video-")
         self._path = Path(self._folder.name) / "video.mp4"
         job = self._path.with_name("job.npz")
         np.savez(
             job,
-            environment=environment,
+            environment=environment or "",
             labels=np.array([panel.label for panel in panels]),
             colours=np.array([[int(panel.colour[i : i + 2], 16) for i in (1, 3, 5)] for panel in panels]),
             states=np.stack([panel.states for panel in panels]),
+            **of_frames,
         )
         # -P: no file in the working folder takes the place of an installed package.
         command = [sys.executable, "-P", "-m", "koopax.reporting.rendering", str(job), str(self._path)]
@@ -68,6 +81,12 @@ class Rendering:
                 lines = messages.strip().splitlines() or [f"exit code {self._process.returncode}"]
                 raise KoopaxError(f"there is no video: {lines[-1]}")
             return self._path.read_bytes()
+
+
+def rendering_of(episodes: Episodes, panels: Sequence[Panel]) -> Rendering:
+    """A video of motions in these episodes' environment, or of their frames."""
+    seconds = episodes.metadata.step_seconds or FRAME_SECONDS
+    return Rendering(episodes.metadata.environment, panels, image_shape=episodes.image_shape, step_seconds=seconds)
 
 
 def panels(windows: Windows, window: int, predicted: Sequence[tuple[str, ArrayLike]]) -> list[Panel]:
@@ -98,6 +117,6 @@ def write_video(run: Path, out: Path, *, window: int = 0, horizon: int = 100, so
         raise KoopaxError(f"window is {window}, but there are {chosen.fixed.num_windows} of {horizon} steps.")
     one = chosen.fixed.take(slice(window, window + 1))
     shown = panels(one, 0, [(model.config.core, predict(model, one).states)])
-    video = Rendering(episodes.metadata.environment, shown).result()
+    video = rendering_of(episodes, shown).result()
     with new_file(out, overwrite=True) as temporary:
         temporary.write_bytes(video)

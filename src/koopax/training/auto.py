@@ -71,7 +71,11 @@ class AutoRun:
 
 
 def candidates(task: TrainTask, train: Episodes) -> dict[str, TrainTask]:
-    """The models that suit the data, by name, cheapest first."""
+    """The models that suit the data, by name, cheapest first; frames are nothing for a regression."""
+    patience = task.train.patience or PATIENCE
+    koopman = replace(task, model="koopman", train=replace(task.train, patience=patience))
+    if train.image_shape is not None:
+        return {"koopman": koopman}
     least_squares = replace(task.train, steps=0, seconds=None)
     found = {"dmdc": replace(task, model="dmdc", train=least_squares)}
     history = task.model_options.get("history", 1)
@@ -81,9 +85,7 @@ def candidates(task: TrainTask, train: Episodes) -> dict[str, TrainTask]:
         if functions <= MOST_FUNCTIONS and STEPS_PER_FUNCTION * functions <= train.num_steps:
             options = {**task.model_options, "encoder_options": {"degree": degree}}
             found[f"edmd-{degree}"] = replace(task, model="edmd", model_options=options, train=least_squares)
-    patience = task.train.patience or PATIENCE
-    found["koopman"] = replace(task, model="koopman", train=replace(task.train, patience=patience))
-    return found
+    return {**found, "koopman": koopman}
 
 
 def run_auto(

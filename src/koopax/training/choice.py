@@ -17,7 +17,7 @@ import numpy as np
 from koopax._errors import DivergedError
 from koopax._types import Array, Int
 from koopax.data.episodes import Episodes
-from koopax.data.windows import Windows, fixed_windows
+from koopax.data.windows import NUMBERS_AT_ONCE, Windows, fixed_windows, windows_within
 from koopax.evaluation.prediction import prediction_error
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.encoding import past_of_windows
@@ -114,7 +114,8 @@ class ReturnTrials:
     def __init__(self, episodes: Episodes, horizon: int = HORIZON, *, past: int = 0):
         """Choose the windows, once, each with so many steps before it."""
         self.horizon = longest(episodes, horizon)
-        (batch,) = fixed_windows(episodes, self.horizon, WINDOWS, seed=0, batch_size=WINDOWS, past=past)
+        count = min(WINDOWS, windows_within(NUMBERS_AT_ONCE, episodes, self.horizon))
+        (batch,) = fixed_windows(episodes, self.horizon, count, seed=0, batch_size=count, past=past)
         self._windows = jax.tree.map(jnp.asarray, batch)
         self._has_rewards = episodes.has_rewards
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from koopax._types import Array, Float
 from koopax.data.episodes import Episodes
-from koopax.data.windows import Windows, fixed_windows
+from koopax.data.windows import NUMBERS_AT_ONCE, Windows, fixed_windows, windows_within
 from koopax.evaluation.errors import squared_errors
 from koopax.models.dynamics import DynamicsModel
 from koopax.training.config import TrainConfig
@@ -22,7 +22,8 @@ class Validation:
         """Choose the windows, once, each with so many steps before it."""
         horizon = config.validation_horizon or config.horizon
         assert horizon is not None  # resolved
-        batches = fixed_windows(episodes, horizon, config.validation_windows, seed=0, batch_size=BATCH, past=past)
+        count = min(config.validation_windows, windows_within(NUMBERS_AT_ONCE, episodes, horizon))
+        batches = fixed_windows(episodes, horizon, count, seed=0, batch_size=BATCH, past=past)
         self._batches = [jax.tree.map(jnp.asarray, windows) for windows in batches]
         self._sizes = [windows.rewards.shape[1] for windows in self._batches]
         self._quantities = ("state", "reward") if episodes.has_rewards else ("state",)

@@ -72,7 +72,7 @@ class ImaginationConfig(AgentConfig):
 
     @property
     def environment(self) -> str:
-        """`env`."""
+        """Where it acts: `env`."""
         return self.env
 
     @property

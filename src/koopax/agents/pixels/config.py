@@ -162,7 +162,7 @@ class PixelSACConfig(AgentConfig):
 
     @property
     def environment(self) -> str:
-        """`task`."""
+        """Where it acts: `task`."""
         return self.task
 
     @property

@@ -83,7 +83,7 @@ class SACConfig(AgentConfig):
 
     @property
     def environment(self) -> str:
-        """`env`."""
+        """Where it acts: `env`."""
         return self.env
 
     @property

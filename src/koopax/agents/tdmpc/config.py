@@ -194,7 +194,7 @@ class TDMPCConfig(AgentConfig):
 
     @property
     def environment(self) -> str:
-        """`task`."""
+        """Where it acts: `task`."""
         return self.task
 
     @property

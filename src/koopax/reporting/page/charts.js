@@ -332,14 +332,14 @@ function planTraces(task, xs, ys) {
 function planFigure(task) {
   return {
     data: planTraces(task, (run) => run.steps, (run) => run.lengths),
-    layout: { hovermode: "closest", xaxis: { title: "environment steps", rangemode: "tozero" }, yaxis: { title: "decisions that a plan looks ahead", rangemode: "tozero" } },
+    layout: { hovermode: "closest", xaxis: { title: "environment steps", rangemode: "tozero" }, yaxis: { title: "decisions of a plan", rangemode: "tozero" } },
   };
 }
 
 function modelErrorFigure(task) {
   return {
     data: planTraces(task, (run) => steps(run.errors.length), (run) => run.errors),
-    layout: { hovermode: "closest", xaxis: { title: "decisions ahead" }, yaxis: { title: "error / variance of the latents", rangemode: "tozero" } },
+    layout: { hovermode: "closest", xaxis: { title: "decisions ahead" }, yaxis: { title: "relative error", rangemode: "tozero" } },
   };
 }
 

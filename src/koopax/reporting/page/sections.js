@@ -231,10 +231,14 @@ function agentSection(task, index) {
     chart(made.slot("plans"), `Plans on ${task.task}`, () => planFigure(task));
     chart(made.slot("model-errors"), `Model error on ${task.task}`, () => modelErrorFigure(task));
   } else made.part("planning").remove();
-  const videos = task.groups.flatMap((group) => group.videos.map((video) => ({ text: `${group.label}, seed ${video.seed}`, mp4: video.mp4 })));
+  const videos = task.groups.flatMap((group) => group.videos.map((video) => ({ ...video, text: `${group.label}, seed ${video.seed}` })));
   if (videos.length) {
-    const show = (number) => made.slot("video").replaceChildren(element("div", { class: "player" },
-      element("video", { controls: true, loop: true, muted: true, playsinline: true, src: `data:video/mp4;base64,${videos[number].mp4}` })));
+    const show = (number) => {
+      const { mp4, rate } = videos[number];
+      const film = element("video", { src: `data:video/mp4;base64,${mp4}`, preload: "auto" });
+      const steps = () => Math.round(film.duration * rate) - 1; // known once the film is read
+      film.addEventListener("loadedmetadata", () => made.slot("video").replaceChildren(player(film.src, steps())));
+    };
     if (videos.length > 1) made.slot("video-controls").append(picker("run", videos.map(({ text }) => text), show));
     show(0);
   } else made.part("video").remove();
