@@ -80,7 +80,8 @@ def reliability() -> str:
         path = RESULTS / "reliability" / f"{name}.json"
         if path.is_file():
             found = json.loads(path.read_text())
-            parts += [f"### `make {name}`", table(found), f"Commit {str(found['commit'])[:12]}."]
+            told = f"By `{found['command']}`, commit `{str(found['commit'])[:12]}`."
+            parts += [f"### `make {name}`", table(found), told]
         else:
             parts += [f"### `make {name}`", "!!! note\n    Not measured yet."]
     return "\n\n".join(parts)
@@ -108,7 +109,11 @@ def _fuzz(found: dict) -> str:
     columns = ("inputs", "read", "refused", "failed")
     rows = [[name, *(f"{loader[each]:,}" for each in columns)] for name, loader in found["loaders"].items()]
     rows.append(["**all**", *(f"**{found['totals'][each]:,}**" for each in columns)])
-    return _rows(("loader", "inputs", "read", "refused in a sentence", "anything else"), rows)
+    table = _rows(("loader", "inputs", "read", "refused in a sentence", "anything else"), rows)
+    if guided := found.get("guided"):
+        count = sum(each["inputs"] for each in guided.values())
+        table += f"\n\nBesides, atheris chose {count:,} inputs of {len(guided)} loaders by what they reach."
+    return table
 
 
 def _load(found: dict) -> str:
@@ -120,9 +125,9 @@ def _load(found: dict) -> str:
 
 
 def _versions(found: dict) -> str:
-    names = list(found["lowest"]["versions"])
-    rows = [[name, *(found[each]["versions"][name] for each in ("lowest", "newest"))] for name in names]
-    demo = found["demo"]["packages"]
-    return (
-        f"{_rows(('package', 'lowest', 'newest'), rows)}\n\nThe demo ran from the wheel with {demo} packages installed."
-    )
+    tried = [name for name in ("lowest", "newest") if name in found]
+    names = list(found[tried[0]]["versions"])
+    table = _rows(("package", *tried), [[name, *(found[each]["versions"][name] for each in tried)] for name in names])
+    if "demo" in found:
+        table += f"\n\nThe demo ran from the wheel with {found['demo']['packages']} packages installed."
+    return table

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -17,9 +18,13 @@ from targets import episodes
 import koopax
 from koopax import KoopaxError
 from koopax._atomic import beside, check_place, new_file, new_folder
+from koopax._checkpoint import Checkpoint, Checkpoints
+from koopax._claim import Claim
 from koopax._untrusted import from_json, read_npz
+from koopax.collection import collect
 from koopax.data import load, save
 from koopax.data.sources import folder
+from koopax.training.metrics import append_line, read_json_lines
 
 SOURCE = Path(koopax.__file__).parent
 SHELL = str(Path(sys.executable).with_name("koopax"))
@@ -41,6 +46,69 @@ def test_nothing_is_unpickled(path):
             allowed = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}.get("allow_pickle")
             assert allowed in (None, "False")
             assert allowed == "False" or called not in ("np.load", "numpy.load", "np.lib.format.read_array")
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_is_timed_by_a_clock_that_may_jump(path):
+    called = {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+    assert not called & {"time.time", "time.time_ns", "time", "os.path.getmtime"}
+
+
+def small_disk(folder, size):
+    """Mount a small disk there, or skip the test where that is not allowed; `umount` when done."""
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True)
+    if done.returncode:
+        pytest.skip("only root may mount a small disk")
+    return folder
+
+
+@pytest.fixture
+def small(tmp_path):
+    if sys.platform != "linux":
+        pytest.skip("a small disk needs Linux")
+    yield small_disk(tmp_path / "small", "256k")
+    subprocess.run(["umount", "-l", tmp_path / "small"])
+
+
+def fill(folder, *, leave=0):
+    (folder / "fill").write_bytes(bytes(max(0, shutil.disk_usage(folder).free - leave)))
+
+
+def test_a_disk_that_is_really_full_is_one_sentence_and_what_was_there_stays(small):
+    rng = np.random.default_rng(0)
+    large = koopax.Episodes.from_arrays(
+        [rng.normal(size=(8001, 8))], [rng.normal(size=(8000, 1))], [rng.normal(size=8000)]
+    )
+    for name in ("a.npz", "a.csv", "a.parquet", "a.episodes", "minari"):
+        with pytest.raises(KoopaxError, match="No space left on device"):
+            save(large, small / name)
+    assert not list(small.iterdir())
+    checkpoints = Checkpoints(small / "checkpoints")
+    checkpoints.save(Checkpoint({"step": 1}, {"a": np.arange(100)}))
+    (small / "metrics.jsonl").write_text('{"step": 1}\n')
+    fill(small)
+    with pytest.raises(KoopaxError, match="No space left on device"):
+        checkpoints.save(Checkpoint({"step": 2}, {"a": np.arange(1000)}))
+    with pytest.raises(KoopaxError, match="a line of metrics could not be written"):
+        append_line(small / "metrics.jsonl", {"a": "x" * 10_000})
+    assert sorted(path.name for path in small.iterdir()) == ["checkpoints", "fill", "metrics.jsonl"]
+    assert [path.name for path in (small / "checkpoints").iterdir()] == ["000001.npz"]
+    assert Checkpoints(small / "checkpoints").load().header == {"step": 1}
+    assert read_json_lines(small / "metrics.jsonl")[0] == {"step": 1}
+    (small / "fill").unlink()
+    checkpoints.save(Checkpoint({"step": 2}, {"a": np.arange(1000)}))
+    assert checkpoints.load().header == {"step": 2}
+
+
+def test_a_read_only_disk_is_known_before_the_work(small):
+    if subprocess.run(["mount", "-o", "remount,ro", small], capture_output=True).returncode:
+        pytest.skip("only root may mount a disk read-only")
+    with pytest.raises(KoopaxError, match="Read-only file system"):
+        collect("Pendulum-v1", steps=10**12, seed=0, workers=0, out=small / "a.npz", progress=False)
+    for place in (small, small / "run"):
+        with pytest.raises(KoopaxError, match="Read-only file system"):
+            Claim(place)
 
 
 def test_a_dense_archive_is_refused_before_its_memory_is_taken(tmp_path):

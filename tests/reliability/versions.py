@@ -95,8 +95,8 @@ def main() -> None:
             (place / name).mkdir()
             found[name] = attempt(wheel, extras, wanted, *words, place=place / name)
             print(name, json.dumps(found[name]), flush=True)
-    if arguments.out:
-        write_json(arguments.out, {"command": "python tests/reliability/versions.py", **found, **provenance()})
+            if arguments.out:  # each takes minutes, so what was tried is written before the next is
+                write_json(arguments.out, {"command": "python tests/reliability/versions.py", **found, **provenance()})
 
 
 if __name__ == "__main__":

@@ -106,6 +106,12 @@ def test_so_it_is_where_the_newest_has_the_right_digest_and_the_wrong_content(da
     assert_same(koopax.Run.load(run), whole)
 
 
+def test_validation_episodes_that_are_too_short_are_named_as_such(data):
+    short = oscillator(count=2, length=4)
+    with pytest.raises(KoopaxError, match="none of the 2 validation episodes, the longest of which has 4 steps"):
+        koopax.fit(linear_model(data[0]), data[0], validation=short, progress=False, **SETTINGS)
+
+
 def test_nothing_whole_left_is_said(data, run):
     for path in checkpoints(run):
         path.write_bytes(b"nothing")

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from koopax._errors import KoopaxError
 from koopax._types import Array, Float
 from koopax.data.episodes import Episodes
 from koopax.data.windows import NUMBERS_AT_ONCE, Windows, fixed_windows, windows_within
@@ -22,6 +23,12 @@ class Validation:
         """Choose the windows, once, each with so many steps before it."""
         horizon = config.validation_horizon or config.horizon
         assert horizon is not None  # resolved
+        if (most := int(episodes.lengths.max())) < horizon:
+            raise KoopaxError(
+                f"a window of {horizon} steps fits in none of the {episodes.num_episodes} validation episodes, the "
+                f"longest of which has {most} steps: choose a shorter horizon or validation_horizon, or validate on "
+                "others."
+            )
         count = min(config.validation_windows, windows_within(NUMBERS_AT_ONCE, episodes, horizon))
         batches = fixed_windows(episodes, horizon, count, seed=0, batch_size=BATCH, past=past)
         self._batches = [jax.tree.map(jnp.asarray, windows) for windows in batches]
