@@ -13,7 +13,7 @@ import pytest
 from koopax import KoopaxError
 from koopax.experiments import init_ablation, latent_ablation, paper, planning, planning_options, prediction, search
 from koopax.experiments.experiment import Place
-from koopax.experiments.grid import Interrupted, Job, _finished, _made_of, run_missing
+from koopax.experiments.grid import Interrupted, Job, finished, made_of, run_missing
 from koopax.experiments.measurement import run_measurement
 from koopax.experiments.registry import EXPERIMENTS
 from koopax.experiments.summaries import Summary, interval
@@ -160,7 +160,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 def test_committed_cells_are_still_found(grid):
     name = grid.EXPERIMENT.name
     place = place_in(RESULTS / name / "cpu")
-    found = [_finished(Job(c.name, _made_of(c)), place) for c in grid.cells(grid.BUDGETS["cpu"])]
+    found = [finished(Job(c.name, made_of(c)), place) for c in grid.cells(grid.BUDGETS["cpu"])]
     assert sum(document is not None for document in found) == len(list((RESULTS / name / "cpu" / "cells").glob("*")))
 
 
@@ -206,7 +206,7 @@ def jobs_and_run(made, groups=(None, None, None)):
     names = ["a-0", "a-1", "b-0"]
     jobs = [Job(name, {"number": n}, group) for n, (name, group) in enumerate(zip(names, groups, strict=True))]
 
-    def run(numbers):
+    def run(numbers, place):
         made.append(list(numbers))
         for number in numbers:
             yield number, {"made_of": {"number": number}}
@@ -242,7 +242,7 @@ def test_what_is_missing_of_a_group_is_run_together(tmp_path):
 def test_cells_that_were_finished_before_an_interrupt_are_kept(tmp_path):
     jobs, _ = jobs_and_run([], groups=("g", "g", "g"))
 
-    def run(numbers):
+    def run(numbers, place):
         yield numbers[0], {"made_of": {"number": numbers[0]}}
         raise Interrupted
 
@@ -264,10 +264,10 @@ def test_cells_made_under_former_names_of_settings_are_found(tmp_path, recorded,
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / "a.json").write_text(json.dumps({"made_of": recorded}))
     if same:
-        assert _finished(Job("a", today), place_in(tmp_path)) == {"made_of": recorded}
+        assert finished(Job("a", today), place_in(tmp_path)) == {"made_of": recorded}
     else:
         with pytest.raises(KoopaxError, match="other settings than today's: delete it"):
-            _finished(Job("a", today), place_in(tmp_path))
+            finished(Job("a", today), place_in(tmp_path))
 
 
 @dataclass(frozen=True)
