@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from koopax import KoopaxError
+from koopax.cli.reproduce import reproduce as reproduce_command
 from koopax.experiments import init_ablation, latent_ablation, paper, planning, planning_options, prediction, search
 from koopax.experiments.experiment import Place
 from koopax.experiments.grid import Interrupted, Job, finished, made_of, run_missing
@@ -290,3 +292,8 @@ def test_budgets_are_said_in_words(tmp_path):
     Summary("title", ["text"], {}).write(tmp_path, command="koopax", budget=budget)
     told = (tmp_path / "table.md").read_text()
     assert "Budget: steps 200 000; seconds 2; sizes 16, 32; seeds hopper 2; published no." in told
+
+
+def test_the_command_names_every_experiment():
+    told = re.search(r"experiment: (.*?)\n +budget:", reproduce_command.__doc__, re.DOTALL)[1]
+    assert set(EXPERIMENTS) <= set(re.findall(r"[a-z-]+", told))
