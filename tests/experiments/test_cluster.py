@@ -126,7 +126,7 @@ class Nodes:
 
     @staticmethod
     def _start(*options):
-        env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+        env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
         log = subprocess.DEVNULL
         return subprocess.Popen([BIN / "ray", "start", *options], env=env, stdout=log, stderr=log)
 
