@@ -39,7 +39,7 @@ def _programs(structure: Any) -> Programs:
         return jax.tree.unflatten(structure, arrays)
 
     def step_again(
-        arrays: list[Array], now: Simulated, actions: Array, starts: Starts, key: Array, max_steps: int
+        arrays: list[Array], now: Simulated, actions: Array, starts: Starts, key: Array, max_steps: Any
     ) -> tuple[Simulated, Outcome, Array]:
         simulator = whole(arrays)
         moved, outcome = simulator.step(now, actions)
