@@ -1,6 +1,6 @@
 """The compiled programs of simulators: made once for all of the same structure, and called with their arrays alone.
 
-A simulator as an argument would have its settings compared at every call, which takes longer than a step of one copy.
+A simulator as an argument would have its settings compared at every call.
 """
 
 import functools
