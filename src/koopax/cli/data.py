@@ -108,6 +108,8 @@ def collect(
     results().print(
         f"{episodes.num_episodes} episodes, {episodes.num_steps} steps → {destination}", highlight=False, soft_wrap=True
     )
+    if episodes.metadata.extra.get("interrupted"):
+        raise SystemExit(130)
 
 
 @app.command
