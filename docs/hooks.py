@@ -38,6 +38,8 @@ def section(name: str, budget: str = BUDGET) -> str:
         return experts()
     if name == "reliability":
         return reliability()
+    if name == "scaling":
+        return scaling()
     folder = RESULTS / name / budget
     if not (folder / "table.md").is_file():
         return (
@@ -90,6 +92,39 @@ def reliability() -> str:
 def _rows(head: tuple[str, ...], rows: list[list[object]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def scaling() -> str:
+    """What `koopax bench disk` and `koopax bench hosts` found."""
+    parts = []
+    for name, told in {"disk": _disk, "hosts": _hosts}.items():
+        path = RESULTS / "scaling" / f"{name}.json"
+        if path.is_file():
+            found = json.loads(path.read_text())
+            parts += [told(found), f"Load of the machine {found['load_average']:.1f}. {measured_on(found)}"]
+        else:
+            parts.append(f"!!! note\n    Not measured yet: `koopax bench {name} --out results/scaling/{name}.json`.")
+    return "\n\n".join(parts)
+
+
+def _disk(found: dict) -> str:
+    taken, settings = found["milliseconds"], found["settings"]
+    rows = [["in memory", f"{taken['memory']:.1f}", "100 %"]]
+    rows += [
+        [f"{settings['bytes'] / 1e9:.1f} GB on disk", f"{taken['disk']:.1f}", f"{100 * found['speed_of_memory']:.0f} %"]
+    ]
+    note = (
+        f"In a process that may take {settings['memory_gibibytes']:g} GiB, of which it held "
+        f"{found['own_memory_bytes'] / 2**20:.0f} MiB; {found['read_from_disk_bytes'] / 1e6:.0f} MB came from the disk."
+    )
+    return _rows(("data", "ms per step", "speed"), rows) + f"\n\n{note}"
+
+
+def _hosts(found: dict) -> str:
+    rates, size = found["windows_per_second"], found["settings"]["batch_size"]
+    rows = [["1", size, f"{rates['1']:.0f}", "100 %"]]
+    rows += [["2", 2 * size, f"{rates['2']:.0f}", f"{100 * found['weak_scaling']:.0f} %"]]
+    return _rows(("processes, a core each", "batch", "windows per second", "of that many alone"), rows)
 
 
 def _storm(found: dict) -> str:

@@ -22,6 +22,8 @@ MOST_JSON = 64 << 20
 _LONGEST_REASON = 200
 # What is smaller than this may be as dense as it likes; data are never a hundredth of their size when compressed.
 _SMALL = 256 << 20
+# Versions 2 and 1 of Linux's control groups, as a container sees its own.
+_GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _DENSEST = 100
 
 
@@ -135,11 +137,30 @@ def check_expansion(stored: int, expanded: int) -> None:
 
 
 def memory() -> int:
-    """Bytes of memory of this machine."""
+    """Bytes of memory that this process may use: the machine's, or less where a container or a limit says so."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return sys.maxsize
+        most = sys.maxsize
+    return min(most, *_limits(), sys.maxsize)
+
+
+def _limits() -> Iterator[int]:
+    """What control groups and `ulimit` allow."""
+    for path in _GROUP_LIMITS:
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            yield int(text)
+    try:
+        import resource
+    except ImportError:
+        return
+    for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS):
+        if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
+            yield limit
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:

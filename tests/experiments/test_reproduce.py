@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from koopax import KoopaxError
+from koopax.cli.reproduce import reproduce as reproduce_command
 from koopax.experiments import init_ablation, latent_ablation, paper, planning, planning_options, prediction, search
 from koopax.experiments.experiment import Place
-from koopax.experiments.grid import Interrupted, Job, _finished, _made_of, run_missing
+from koopax.experiments.grid import Interrupted, Job, finished, made_of, run_missing
 from koopax.experiments.measurement import run_measurement
 from koopax.experiments.registry import EXPERIMENTS
 from koopax.experiments.summaries import Summary, interval
@@ -160,7 +162,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 def test_committed_cells_are_still_found(grid):
     name = grid.EXPERIMENT.name
     place = place_in(RESULTS / name / "cpu")
-    found = [_finished(Job(c.name, _made_of(c)), place) for c in grid.cells(grid.BUDGETS["cpu"])]
+    found = [finished(Job(c.name, made_of(c)), place) for c in grid.cells(grid.BUDGETS["cpu"])]
     assert sum(document is not None for document in found) == len(list((RESULTS / name / "cpu" / "cells").glob("*")))
 
 
@@ -206,7 +208,7 @@ def jobs_and_run(made, groups=(None, None, None)):
     names = ["a-0", "a-1", "b-0"]
     jobs = [Job(name, {"number": n}, group) for n, (name, group) in enumerate(zip(names, groups, strict=True))]
 
-    def run(numbers):
+    def run(numbers, place):
         made.append(list(numbers))
         for number in numbers:
             yield number, {"made_of": {"number": number}}
@@ -242,7 +244,7 @@ def test_what_is_missing_of_a_group_is_run_together(tmp_path):
 def test_cells_that_were_finished_before_an_interrupt_are_kept(tmp_path):
     jobs, _ = jobs_and_run([], groups=("g", "g", "g"))
 
-    def run(numbers):
+    def run(numbers, place):
         yield numbers[0], {"made_of": {"number": numbers[0]}}
         raise Interrupted
 
@@ -264,10 +266,10 @@ def test_cells_made_under_former_names_of_settings_are_found(tmp_path, recorded,
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / "a.json").write_text(json.dumps({"made_of": recorded}))
     if same:
-        assert _finished(Job("a", today), place_in(tmp_path)) == {"made_of": recorded}
+        assert finished(Job("a", today), place_in(tmp_path)) == {"made_of": recorded}
     else:
         with pytest.raises(KoopaxError, match="other settings than today's: delete it"):
-            _finished(Job("a", today), place_in(tmp_path))
+            finished(Job("a", today), place_in(tmp_path))
 
 
 @dataclass(frozen=True)
@@ -290,3 +292,8 @@ def test_budgets_are_said_in_words(tmp_path):
     Summary("title", ["text"], {}).write(tmp_path, command="koopax", budget=budget)
     told = (tmp_path / "table.md").read_text()
     assert "Budget: steps 200 000; seconds 2; sizes 16, 32; seeds hopper 2; published no." in told
+
+
+def test_the_command_names_every_experiment():
+    told = re.search(r"experiment: (.*?)\n +budget:", reproduce_command.__doc__, re.DOTALL)[1]
+    assert set(EXPERIMENTS) <= set(re.findall(r"[a-z-]+", told))

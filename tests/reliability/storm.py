@@ -236,7 +236,8 @@ def main() -> None:
         """What went wrong with a job, if anything did."""
         done = subprocess.run([sys.executable, __file__, *options, "--job", name], capture_output=True, text=True)
         if done.returncode:
-            return f"{name}: {done.stderr[-4000:]}"
+            print(name, done.stderr[-4000:], file=sys.stderr, flush=True)
+            return f"{name} failed"
         with lock:
             found[name] = json.loads(done.stdout.splitlines()[-1]) | {"commit": commit()}
             print(name, json.dumps(found[name]), flush=True)

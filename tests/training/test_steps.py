@@ -14,8 +14,9 @@ from koopax import DynamicsModel, Episodes, KoopaxError
 from koopax.data import load, save
 from koopax.training import loop
 from koopax.training.config import TrainConfig
-from koopax.training.loop import Programs, fresh_state
+from koopax.training.loop import fresh_state
 from koopax.training.microbatch import STEPS, fastest_microbatch
+from koopax.training.programs import Programs
 
 
 def noise(*, irregular=False):

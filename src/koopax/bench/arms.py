@@ -25,7 +25,8 @@ from koopax.data.episodes import Episodes
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.presets import OTHER_TRAINING, TRAINING, preset
 from koopax.training.config import TrainConfig, stride_within
-from koopax.training.loop import Programs, fresh_state
+from koopax.training.loop import fresh_state
+from koopax.training.programs import Programs
 from koopax.training.state import TrainState, initial_state
 
 

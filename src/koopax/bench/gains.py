@@ -20,7 +20,8 @@ from koopax.models.latent import CORES, LatentDynamics
 from koopax.models.networks import Linear
 from koopax.models.presets import PRESETS
 from koopax.training.config import TrainConfig
-from koopax.training.loop import BLOCK_SECONDS, Programs, fresh_state
+from koopax.training.loop import BLOCK_SECONDS, fresh_state
+from koopax.training.programs import Programs
 
 SOURCE, DATA_STEPS = "koopax/halfcheetah/expert-v0", 100_000
 DEFAULT = TrainConfig(horizon=100, batch_size=256, learning_rate=1e-3, loss_stride=10)

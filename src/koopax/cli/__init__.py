@@ -16,6 +16,7 @@ from koopax.cli.output import errors, plain
 from koopax.cli.parsing import registry
 from koopax.cli.plan import plan
 from koopax.cli.reproduce import reproduce
+from koopax.cli.sweep import sweep
 
 DESCRIPTION = (
     "Learned dynamics models that predict hundreds of steps ahead. "
@@ -29,6 +30,7 @@ def build() -> tyro.extras.SubcommandApp:
     app.command(demo)
     app.command(data.app, name="data", help="List, make, collect, inspect and convert datasets.")
     app.command(models.train)
+    app.command(sweep)
     app.command(models.evaluate)
     app.command(models.spectrum)
     app.command(plan)

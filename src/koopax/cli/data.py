@@ -72,6 +72,7 @@ def collect(
     image_size: int | None = None,
     out: str | None = None,
     overwrite: bool = False,
+    cluster: str | None = None,
 ) -> None:
     """Collect episodes with a policy. Ctrl-C keeps what there is.
 
@@ -85,6 +86,7 @@ def collect(
         image_size: keep frames of so many pixels in height and width instead of states; the policy sees states.
         out: an .npz, .parquet or .csv file, a Minari id or folder; by default a Minari id made from env and policy.
         overwrite: replace what is at `out`.
+        cluster: address of a Ray cluster (HOST:PORT, ray://HOST:PORT or auto) that collects instead of processes here.
     """
     from koopax.collection import collect as collect_episodes
 
@@ -99,12 +101,15 @@ def collect(
         image_size=image_size,
         out=destination,
         overwrite=overwrite,
+        cluster=cluster,
     )
     if episodes.metadata.extra.get("interrupted"):
         errors().print(f"stopped early: {episodes.num_steps} steps are kept", style="yellow")
     results().print(
         f"{episodes.num_episodes} episodes, {episodes.num_steps} steps → {destination}", highlight=False, soft_wrap=True
     )
+    if episodes.metadata.extra.get("interrupted"):
+        raise SystemExit(130)
 
 
 @app.command

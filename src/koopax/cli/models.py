@@ -1,6 +1,6 @@
 """koopax train, evaluate, spectrum."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,9 +10,10 @@ from tyro.conf import Positional
 from koopax._errors import KoopaxError
 from koopax.cli.columns import TableColumns
 from koopax.cli.options import Options, parse_options
-from koopax.cli.output import errors, print_json, progress_bar, results, training_progress
+from koopax.cli.output import errors, plain, print_json, progress_bar, results, training_progress
 from koopax.evaluation.protocol import SEED, WINDOWS
 from koopax.training.config import TrainConfig
+from koopax.training.resources import Hosts, Resources
 
 if TYPE_CHECKING:
     from koopax._progress import Watcher
@@ -42,6 +43,8 @@ def train(
     wandb: bool = False,
     data_steps: int | None = None,
     columns: TableColumns = TableColumns(),  # noqa: B008  (frozen)
+    resources: Resources = Resources(),  # noqa: B008  (frozen)
+    hosts: Hosts = Hosts(),  # noqa: B008  (frozen)
     config: TrainConfig = TrainConfig(),  # noqa: B008  (frozen)
 ) -> None:
     """Train a model on a dataset. Ctrl-C saves a checkpoint; --resume goes on from it.
@@ -63,16 +66,29 @@ def train(
         wandb: also send metrics to Weights & Biases.
         data_steps: for koopax's own names: how many environment steps to make if the set is not there yet.
         columns: for CSV and Parquet tables.
+        resources: what to train on.
+        hosts: training in several processes.
         config: how to train.
     """
     from koopax.training.auto import read_auto_task
-    from koopax.training.tasks import TrainTask, read_task, read_task_seeds, run_task, run_task_seeds
+    from koopax.training.hosts import LostError, connect, is_first, leave
+    from koopax.training.tasks import (
+        TrainTask,
+        read_task,
+        read_task_seeds,
+        recorded_by_first,
+        run_task,
+        run_task_seeds,
+    )
 
+    connect(hosts)
+    spread = hosts.distributed or resources.devices is not None
     if resume is not None:
         settings = {f.name: getattr(config, f.name) for f in fields(config) if getattr(config, f.name) != f.default}
         others = (source, preset, latent_size, history, option, out, data_steps, *columns.options().values())
         if any(value not in (None, []) for value in others) or model is not None or seeds != 1:
             raise KoopaxError(f"--resume reads the data and model from {str(resume)!r}: leave out other options.")
+        resume = recorded_by_first(resume) if hosts.distributed else resume
         several, folder = read_task_seeds(resume), resume
         task, seeds = several or (read_auto_task(resume) or read_task(resume), 1)
         task = replace(task, train=replace(task.train, **settings))
@@ -82,7 +98,7 @@ def train(
         of_a_model = bool(preset or option or latent_size or seeds != 1)
         if model == "auto" and of_a_model:
             raise KoopaxError("options of a model and several seeds need a model: name it, such as --model koopman.")
-        said = of_a_model or config.horizon is not None or config.steps is not None
+        said = of_a_model or config.horizon is not None or config.steps is not None or spread
         model = model or ("koopman" if said else "auto")
         sizes = {"latent_size": latent_size, "history": history}
         task = TrainTask(
@@ -96,16 +112,26 @@ def train(
         )
         several, folder = seeds != 1, out or _next_folder(model)
     sinks = ("jsonl", *(["tensorboard"] if tensorboard else []), *(["wandb"] if wandb else []))
-    errors().print(f"run folder: {folder}", highlight=False)
     keeping: dict[str, Any] = {"resume": resume is not None, "sinks": sinks}
+    if task.model == "auto" and spread:
+        raise KoopaxError("--model auto tries several models on one device: name one, such as --model koopman.")
+    speaks = not hosts.distributed or is_first()
+    if speaks:
+        errors().print(f"run folder: {folder}", highlight=False)
     if task.model == "auto":
-        _train_auto(task, folder, keeping)
+        _train_auto(task, folder, keeping | {"memory_map": resources.memory_map})
         return
-    with training_progress(task.model, task.train.steps, task.train.seconds, seeds=seeds) as watch:
-        if several:
-            runs = run_task_seeds(task, seeds, folder, **keeping, watch=watch)
-        else:
-            runs = [run_task(task, folder, **keeping, watch=watch)]
+    bar = training_progress(task.model, task.train.steps, task.train.seconds, seeds=seeds) if speaks else nullcontext()
+    try:
+        with bar as watch:
+            keeping |= {"watch": watch, "resources": resources}
+            runs = run_task_seeds(task, seeds, folder, **keeping) if several else [run_task(task, folder, **keeping)]
+    except LostError as error:
+        errors().print(f"[bold red]error:[/] {plain(str(error))}", highlight=False, soft_wrap=True)
+        leave(2)
+        raise
+    if not speaks:
+        raise SystemExit(130 if any(run.stopped == "interrupted" for run in runs) else 0)
     if any(run.stopped == "interrupted" for run in runs):
         reached = ", ".join(str(run.step) for run in runs)
         errors().print(

@@ -14,19 +14,22 @@ def reproduce(
     out: Path = Path("results"),
     work: Path = Path("runs/reproduce"),
     only: str | None = None,
+    cluster: str | None = None,
 ) -> None:
     """Reproduce a table or figure of the paper.
 
     Finished cells are kept, so it can be stopped and started at will.
 
     Args:
-        experiment: prediction, speed, init-ablation, latent-ablation, gradients, planning, representation,
-            small-data, imagination, sensors, or what found the defaults: search, planning-options.
+        experiment: prediction, speed, init-ablation, latent-ablation, gradients, planning, planning-long,
+            representation, small-data, imagination, sensors, or what found the defaults: search, planning-options.
         budget: smoke (seconds), cpu (hours on two cores) or paper (published amounts of data, batch, horizon; the data
             comes from koopax's own policies).
         out: where results go, one file per cell, a table and a figure.
         work: where cells train.
         only: run only the cells whose names this regular expression finds; the table is of all that are finished.
+        cluster: address of a Ray cluster (HOST:PORT, ray://HOST:PORT or auto) that runs the cells; koopax must be
+            installed on its machines, and no disk is shared.
     """
     from koopax.experiments.grid import Interrupted
     from koopax.experiments.reproduce import reproduce as run
@@ -41,6 +44,7 @@ def reproduce(
             report=lambda text: console.rule(text, align="left"),
             watcher=training_progress,
             only=only,
+            cluster=cluster,
         )
     except Interrupted:
         again = f"koopax reproduce {experiment} --budget {budget} --out {out} --work {work}"

@@ -4,14 +4,16 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
+from koopax._cluster import Cluster
 from koopax._errors import KoopaxError
 from koopax._progress import progress_bar
+from koopax.collection.cluster import ClusterWorkers
 from koopax.collection.policies import Policy
 from koopax.collection.rollouts import EnvironmentInfo, Stage, group_size
 from koopax.collection.workers import InProcess, Workers
@@ -34,6 +36,7 @@ def collect(
     image_size: int | None = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    cluster: str | None = None,
     progress: bool = True,
 ) -> Episodes:
     """Roll a policy out until exactly `steps` steps are collected; the last episode is cut there.
@@ -52,13 +55,20 @@ def collect(
         image_size: keep frames of so many pixels in height and width instead of states; the policy sees states.
         out: where to write the episodes, in any format that `save` knows.
         overwrite: replace what is there.
+        cluster: address of a Ray cluster that collects in the place of processes of this machine.
         progress: show a bar on standard error.
     """
     if out is not None:
         resolve_destination(out, overwrite=overwrite)
     stage = Stage(policy, steps, noise, _policy_name(policy))
     episodes = collect_stages(
-        environment, [stage], seed=seed, workers=workers, image_size=image_size, progress=progress
+        environment,
+        [stage],
+        seed=seed,
+        workers=workers,
+        image_size=image_size,
+        cluster=cluster,
+        progress=progress,
     )
     if out is not None:
         save(episodes, out, overwrite=overwrite)
@@ -72,6 +82,7 @@ def collect_stages(
     seed: int,
     workers: int | None = None,
     image_size: int | None = None,
+    cluster: str | None = None,
     progress: bool = True,
 ) -> Episodes:
     """Collect several stages one after the other, each with its own policy and source; see `collect`."""
@@ -87,9 +98,12 @@ def collect_stages(
     if workers is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = min(cores, -(-sum(stage.steps for stage in stages) // _STEPS_PER_WORKER))
-    with _interrupt_flag() as interrupted:
-        if workers == 0:
-            pool: Workers | InProcess = InProcess(environment, list(stages), seed, interrupted.is_set, image_size)
+    with Cluster(cluster) if cluster is not None else nullcontext() as connected, _interrupt_flag() as interrupted:
+        pool: Workers | InProcess | ClusterWorkers
+        if connected is not None:
+            pool = ClusterWorkers(connected, environment, list(stages), seed, image_size)
+        elif workers == 0:
+            pool = InProcess(environment, list(stages), seed, interrupted.is_set, image_size)
         else:
             pool = Workers(workers, environment, list(stages), seed, image_size)
         try:
@@ -146,7 +160,7 @@ def _count(rollouts: list[Episode]) -> int:
 
 
 def _run(
-    pool: Workers | InProcess, stages: Sequence[Stage], interrupted: threading.Event, progress: bool
+    pool: Workers | InProcess | ClusterWorkers, stages: Sequence[Stage], interrupted: threading.Event, progress: bool
 ) -> tuple[list[_Plan], EnvironmentInfo]:
     plans: list[_Plan] = []
     info: EnvironmentInfo | None = None
@@ -177,7 +191,7 @@ def _run(
     return plans, info
 
 
-def _give_out(pool: Workers | InProcess, plans: list[_Plan]) -> None:
+def _give_out(pool: Workers | InProcess | ClusterWorkers, plans: list[_Plan]) -> None:
     """A group for every idle worker, of the first stage that does not expect to have enough."""
     for number, plan in enumerate(plans):
         while pool.idle and not plan.complete and plan.expected < plan.steps:

@@ -71,10 +71,15 @@ def load(
         if option not in (known := list(inspect.signature(module.read).parameters)[1:]):
             raise unknown_name(f"option of the {kind} format", option, known)
     with reading(name, f"readable in the format {kind!r}", "write or download it again"):
-        if memory_map is None:
+        if not memory_map:
             # Of videos and pictures the files are much smaller than what is in them.
             size = module.size_in_memory(path, **options) if kind == "frames" else _size(path)
-            memory_map = size > memory() / 4
+            if memory_map is False and size > memory():
+                raise KoopaxError(
+                    f"{name!r} takes {size / 1e9:.1f} GB, and this process may use {memory() / 1e9:.1f} GB of memory: "
+                    "leave it on disk (memory_map=True, or --in-memory no)."
+                )
+            memory_map = size > memory() / 4 if memory_map is None else False
         if kind == "folder":
             episodes = _join(module.read(path, memory_map=memory_map))
         else:

@@ -1,6 +1,7 @@
 """Rows of large arrays, on disk or of images, picked episode by episode without copying them."""
 
-from collections.abc import Sequence
+import mmap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,28 @@ class RowView:
             out[here] = self.parts[number][physical[here]]
         return out
 
+    def runs(self, first: np.ndarray, count: int) -> np.ndarray:
+        """Rows r … r + count − 1 for each r of `first`, none of which leaves its run [count, first, …]."""
+        out = np.empty((count, len(first), *self.shape[1:]), self.dtype)
+        for where, part, physical in self._found(first):
+            out[:, where] = part[np.arange(count)[:, None] + physical]
+        return out
+
+    def _found(self, first: np.ndarray) -> Iterator[tuple[np.ndarray | slice, np.ndarray, np.ndarray]]:
+        """Which of the rows lie in which part, and where."""
+        run = np.searchsorted(self.starts, first, side="right") - 1
+        physical, which = self.first[run] + first - self.starts[run], self.part[run]
+        if len(self.parts) == 1:
+            yield slice(None), self.parts[0], physical
+            return
+        for number in np.unique(which):
+            yield (here := np.flatnonzero(which == number)), self.parts[number], physical[here]
+
+    def announce(self, first: np.ndarray, count: int) -> None:
+        """Have the system read those rows from the disk, all at once, before they are asked for one by one."""
+        for _, part, physical in self._found(first):
+            announce(part, physical, count)
+
     def _range(self, start: int, stop: int, step: int) -> np.ndarray:
         if step != 1:
             return self[np.arange(start, stop, step)]
@@ -75,6 +98,29 @@ class RowView:
 
 
 Rows = np.ndarray | RowView
+
+
+def take_runs(array: Rows, first: np.ndarray, count: int) -> np.ndarray:
+    """Rows r … r + count − 1 for each r of `first`, inside of an episode each [count, first, …]."""
+    if isinstance(array, RowView):
+        return array.runs(first, count)
+    return np.asarray(array[np.arange(count)[:, None] + first])
+
+
+def announce(array: Rows, first: np.ndarray, count: int) -> None:
+    """Have the system read rows r … r + count − 1 for each r of `first`, where they lie on disk; returns at once."""
+    if isinstance(array, RowView):
+        array.announce(first, count)
+        return
+    file = getattr(array, "_mmap", None)
+    if not isinstance(array, np.memmap) or not isinstance(file, mmap.mmap) or not hasattr(mmap, "MADV_WILLNEED"):
+        return
+    begin = array.ctypes.data - np.frombuffer(file, np.uint8).ctypes.data
+    size = array.strides[0]
+    for row in first:
+        at = begin + int(row) * size
+        page = at - at % mmap.PAGESIZE
+        file.madvise(mmap.MADV_WILLNEED, page, at + count * size - page)
 
 
 def is_mapped(array: Rows) -> bool:

@@ -6,7 +6,7 @@ the running sum of the counts, and begins at row `starts[e] + u − C_{e−1}`.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, Int, PRNGKeyArray, UInt8
 from koopax.data.episodes import Episodes
-from koopax.data.rows import Rows
+from koopax.data.rows import Rows, announce, take_runs
 
 # A batch of windows for evaluation has no more numbers than this in its states: frames are large.
 NUMBERS_AT_ONCE = 2**26
@@ -71,9 +71,13 @@ def _rows_of(xp, numbers, before, first_rows):
 
 def _gather(xp, data: tuple, rows, horizon: int, past: int, first_rows) -> Windows:
     """The windows that begin at `rows`; `first_rows` are those of the episodes, in order."""
-    index = xp.arange(horizon + 1, dtype=rows.dtype)[:, None] + rows[None, :]
-    index_of_steps = index[:-1]
     observations, actions, rewards, durations = data
+
+    def take(array, rows, count: int) -> Any:
+        if xp is np:
+            return take_runs(array, rows, count)
+        return array[xp.arange(count, dtype=rows.dtype)[:, None] + rows[None, :]]
+
     past_states = past_actions = None
     if past:
         before, inside = _rows_before(xp, rows, past, first_rows)
@@ -86,10 +90,10 @@ def _gather(xp, data: tuple, rows, horizon: int, past: int, first_rows) -> Windo
             past_states = past_states.astype(observations.dtype)
         past_actions = past_actions.astype(actions.dtype)
     return Windows(
-        states=_side_by_side(observations[index]),
-        actions=actions[index_of_steps],
-        rewards=rewards[index_of_steps],
-        durations=None if durations is None else durations[index_of_steps],
+        states=_side_by_side(take(observations, rows, horizon + 1)),
+        actions=take(actions, rows, horizon),
+        rewards=take(rewards, rows, horizon),
+        durations=None if durations is None else take(durations, rows, horizon),
         past_states=past_states,
         past_actions=past_actions,
     )
@@ -135,22 +139,38 @@ class WindowSampler(eqx.Module):
 
     def sample(self, key: PRNGKeyArray, batch_size: int) -> Windows:
         """`batch_size` windows, each uniform over all `num_windows` starts; the same key gives the same windows."""
+        return self.gather(self.rows(key, batch_size))
+
+    def rows(self, key: PRNGKeyArray, batch_size: int) -> Int[Array, "batch"]:
+        """Where the windows of `sample` begin."""
         numbers = jax.random.randint(key, (batch_size,), 0, self.num_windows, jnp.int32)
-        return self.gather(_rows_of(jnp, numbers, self.before, self.first_rows))
+        return _rows_of(jnp, numbers, self.before, self.first_rows)
 
     def gather(self, rows: Int[Array, "batch"]) -> Windows:
         """The windows that begin at these rows."""
         if self.data is not None:
             return _gather(jnp, self.data, rows, self.horizon, self.past, self.first_rows)
+        return jax.pure_callback(lambda rows: self.read(rows), self.shapes(rows.shape[0]), rows)
+
+    def read(self, rows: np.ndarray | Array) -> Windows:
+        """As `gather`, on the host, of a set that is kept there: announced to the disk first, then read."""
+        assert self.on_host is not None
+        rows, data = np.asarray(rows, np.int64), _arrays(self.on_host)
+        for array, count in zip(data, (self.horizon + 1, *[self.horizon] * 3), strict=True):
+            if array is not None:
+                announce(array, rows, count)
+        return _gather(np, data, rows, self.horizon, self.past, self.on_host.starts)
+
+    def shapes(self, batch_size: int) -> Windows:
+        """Shapes and types of a batch from a set that is kept on the host."""
         episodes = self.on_host
         assert episodes is not None
 
-        def of(xp, data: tuple, rows) -> Windows:
-            return _gather(xp, data, rows, self.horizon, self.past, xp.asarray(episodes.starts, rows.dtype))
+        def gather(data: tuple, rows: Array) -> Windows:
+            return _gather(jnp, data, rows, self.horizon, self.past, jnp.asarray(episodes.starts, rows.dtype))
 
         like = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, _dtype(a)), _arrays(episodes))
-        shapes = jax.eval_shape(lambda data, rows: of(jnp, data, rows), like, rows)
-        return jax.pure_callback(lambda rows: of(np, _arrays(episodes), np.asarray(rows, np.int64)), shapes, rows)
+        return jax.eval_shape(gather, like, jax.ShapeDtypeStruct((batch_size,), jnp.int32))
 
 
 class FixedWindows:

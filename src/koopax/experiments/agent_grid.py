@@ -35,7 +35,7 @@ class AgentCell:
 def run_agents(cells: Sequence[AgentCell], place: Place) -> list[dict[str, Any]]:
     """Run what is not finished yet and return the result of every cell, in order."""
 
-    def run(numbers: Sequence[int]):
+    def run(numbers: Sequence[int], place: Place):
         for number in numbers:
             cell = cells[number]
             yield number, run_cell(cell, place.work / cell.name, place.watcher)

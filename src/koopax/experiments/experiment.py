@@ -1,13 +1,14 @@
 """One table or figure of the paper: what it runs at which size, its summary and its figure."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from matplotlib.figure import Figure
 
+from koopax._cluster import Cluster
 from koopax._errors import unknown_name
 from koopax.experiments.summaries import Summary
 
@@ -32,6 +33,18 @@ class Place:
     """Makes a progress bar for a cell."""
     only: str | None = None
     """A regular expression: no other cells are run than those whose names it finds."""
+    cluster: Cluster | None = None
+    """Where cells run; None for this process."""
+
+
+def away(folder: Path) -> Place:
+    """A place on another machine, with nobody to tell."""
+
+    @contextmanager
+    def silent(*_: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
+        yield lambda line: None
+
+    return Place(folder / "results", folder, lambda text: None, silent)
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,18 @@ Cells of a group are compared at equal time: they take turns in one process, see
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from koopax._cluster import StoppedError, fetch
 from koopax._errors import DivergedError, KoopaxError
 from koopax._provenance import provenance, usable_cores
 from koopax._untrusted import read_json, reading
 from koopax.evaluation.prediction import prediction_error
-from koopax.experiments.experiment import Place
+from koopax.experiments.experiment import Place, away
 from koopax.models.presets import preset
 from koopax.training.config import FORMER_VALUES, current_names
 from koopax.training.fitting import resolved
@@ -71,37 +74,53 @@ class Interrupted(Exception):
 def run_grid(cells: Sequence[Cell], testing: Testing, place: Place) -> list[dict[str, Any]]:
     """Run what is not finished yet and return the result of every cell, in order; see `run_missing`."""
 
-    def run(numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    shared = _shared_data(cells, place)
+
+    def run(numbers: Sequence[int], place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
         together = _in_turns if len(numbers) > 1 else _alone
-        for position, document in together([cells[number] for number in numbers], testing, place):
+        chosen = [cells[number] for number in numbers]
+        data = shared.get(chosen[0].task.source)
+        episodes = splits(chosen[0].task) if data is None else fetch(data)
+        for position, document in together(chosen, testing, place, episodes):
             yield numbers[position], document
 
-    return run_missing([Job(cell.name, _made_of(cell), cell.group) for cell in cells], run, place)
+    return run_missing([Job(cell.name, made_of(cell), cell.group) for cell in cells], run, place)
+
+
+def _shared_data(cells: Sequence[Cell], place: Place) -> dict[str, Any]:
+    """On a cluster, the splits of files, which only this machine may have; koopax's own sets are made anywhere."""
+    if place.cluster is None:
+        return {}
+    tasks = {cell.task.source: cell.task for cell in cells if Path(cell.task.source).exists()}
+    return {source: place.cluster.share(splits(task)) for source, task in tasks.items()}
 
 
 def run_missing(
     jobs: Sequence[Job],
-    run: Callable[[Sequence[int]], Iterable[tuple[int, dict[str, Any]]]],
+    run: Callable[[Sequence[int], Place], Iterable[tuple[int, dict[str, Any]]]],
     place: Place,
 ) -> list[dict[str, Any]]:
     """The document of every job, in order: read if it is there, made of the same settings, and else by `run`.
 
-    `run` is given the numbers of jobs to run together, one job or those that are missing of a group, and yields each
-    number with its document as soon as that is done. Where `place.only` is given, no other jobs are run than those
-    whose names it finds, and unfinished ones are left out.
+    `run` is given the numbers of jobs to run together, one job or those that are missing of a group, and where, and
+    yields each number with its document as soon as that is done. With `place.cluster` that is on its machines. Where
+    `place.only` is given, no other jobs are run than those whose names it finds, and unfinished ones are left out.
     """
     if len({job.name for job in jobs}) != len(jobs):
         raise KoopaxError("two cells of a grid have the same name: make their labels different.")
-    found = {number: document for number, job in enumerate(jobs) if (document := _finished(job, place)) is not None}
+    found = {number: document for number, job in enumerate(jobs) if (document := finished(job, place)) is not None}
     wanted = [n for n, job in enumerate(jobs) if n not in found and re.search(place.only or "", job.name)]
-    for number in wanted:
-        if number in found:
-            continue
-        group = jobs[number].group
-        together = [n for n in wanted if n not in found and jobs[n].group == group] if group else [number]
-        place.report(f"{number + 1}/{len(jobs)} {', '.join(jobs[n].name for n in together)}")
-        for done, document in run(together):
-            write_json(_path(jobs[done], place), document)
+    groups = _groups(jobs, wanted)
+    if place.cluster is not None:
+        for done, document in _on_cluster(jobs, groups, run, place):
+            write_json(path_of(jobs[done], place), document)
+            found[done] = document
+            place.report(f"{len(found)}/{len(jobs)} {jobs[done].name}")
+        groups = []
+    for together in groups:
+        place.report(f"{together[0] + 1}/{len(jobs)} {', '.join(jobs[n].name for n in together)}")
+        for done, document in run(together, place):
+            write_json(path_of(jobs[done], place), document)
             found[done] = document
     if not found:
         where = str(place.results)
@@ -109,13 +128,49 @@ def run_missing(
     return [found[number] for number in sorted(found)]
 
 
-def _path(job: Job, place: Place):
+def _groups(jobs: Sequence[Job], wanted: Sequence[int]) -> list[list[int]]:
+    """Numbers of jobs that run together, in the order of their first ones."""
+    found: dict[str | int, list[int]] = {}
+    for number in wanted:
+        found.setdefault(jobs[number].group or number, []).append(number)
+    return list(found.values())
+
+
+def _on_cluster(
+    jobs: Sequence[Job],
+    groups: Sequence[list[int]],
+    run: Callable[[Sequence[int], Place], Iterable[tuple[int, dict[str, Any]]]],
+    place: Place,
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Run every group as one job of the cluster; their run folders come back to `place.work`."""
+    assert place.cluster is not None
+
+    def job(numbers: list[int]) -> Callable[[Path], list[tuple[int, dict[str, Any]]]]:
+        return lambda folder: list(run(numbers, away(folder)))
+
+    names = {jobs[numbers[0]].name: numbers for numbers in groups}
+    folders = {name: place.work / "cluster" / name for name in names}
+    try:
+        work = {name: job(numbers) for name, numbers in names.items()}
+        for name, documents in place.cluster.run(work, folders):
+            for number, document in documents:
+                unpacked, own = folders[name] / jobs[number].name, place.work / jobs[number].name
+                if unpacked.is_dir() and not own.exists():
+                    unpacked.rename(own)
+                yield number, document
+            shutil.rmtree(folders[name], ignore_errors=True)
+    except StoppedError:
+        raise Interrupted from None
+
+
+def path_of(job: Job, place: Place) -> Path:
+    """The file of a job's result."""
     return place.results / "cells" / f"{job.name}.json"
 
 
-def _finished(job: Job, place: Place) -> dict[str, Any] | None:
+def finished(job: Job, place: Place) -> dict[str, Any] | None:
     """The document of a job that is done, if it was made of the same settings."""
-    path = _path(job, place)
+    path = path_of(job, place)
     if not path.is_file():
         return None
     with reading(path, "the result of a cell", "delete it, and it is run again"):
@@ -138,7 +193,7 @@ def _stated(settings: Any) -> Any:
     return settings
 
 
-def _made_of(cell: Cell) -> dict[str, Any]:
+def made_of(cell: Cell) -> dict[str, Any]:
     """All that decides a cell's numbers, as JSON has it."""
     model = preset(cell.task.model) | dict(cell.task.model_options)
     train = asdict(resolved(cell.task.train, model["core"]))
@@ -162,21 +217,24 @@ def conditions(load_begin: float | None, *, slices: int = 1, turns_with: Sequenc
     return {"usable_cores": usable_cores(), **load, "slices": slices, "turns_with": list(turns_with)}
 
 
-def _alone(cells: Sequence[Cell], testing: Testing, place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
+def _alone(
+    cells: Sequence[Cell], testing: Testing, place: Place, episodes: Splits
+) -> Iterator[tuple[int, dict[str, Any]]]:
     (cell,) = cells
     folder, load = place.work / cell.name, load_average()
-    episodes = splits(cell.task)
     resume = (folder / "config.json").is_file()
     with place.watcher(cell.name, cell.task.train.steps, cell.task.train.seconds) as watch:
         try:
             outcome = run_task(cell.task, folder, episodes=episodes, resume=resume, watch=watch)
         except DivergedError as error:
             outcome = error
-    yield 0, _document(cell, outcome, conditions(load), testing, episodes)
+    yield 0, document_of(cell, outcome, conditions(load), testing, episodes)
 
 
-def _in_turns(cells: Sequence[Cell], testing: Testing, place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
-    load, episodes = load_average(), splits(cells[0].task)
+def _in_turns(
+    cells: Sequence[Cell], testing: Testing, place: Place, episodes: Splits
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    load = load_average()
     names, seconds = [cell.name for cell in cells], [cell.task.train.seconds for cell in cells]
     total = None if None in seconds else sum(one for one in seconds if one is not None)
     with place.watcher(f"{len(cells)} cells in turns", None, total) as watch:
@@ -189,16 +247,16 @@ def _in_turns(cells: Sequence[Cell], testing: Testing, place: Place) -> Iterator
             interrupted = True
             continue
         around = conditions(load, slices=turn.slices, turns_with=[name for name in names if name != cell.name])
-        yield number, _document(cell, turn.outcome, around, testing, episodes)
+        yield number, document_of(cell, turn.outcome, around, testing, episodes)
     if interrupted:
         raise Interrupted
 
 
-def _document(
+def document_of(
     cell: Cell, outcome: Run | DivergedError, around: dict[str, Any], testing: Testing, episodes: Splits
 ) -> dict[str, Any]:
     """What a cell found. A loss that becomes non-finite is a result, not a failure of the grid."""
-    document = {"cell": cell.name, "labels": cell.labels, "made_of": _made_of(cell), "conditions": around}
+    document = {"cell": cell.name, "labels": cell.labels, "made_of": made_of(cell), "conditions": around}
     if isinstance(outcome, DivergedError):
         return {**document, "diverged": str(outcome), "error": None, **provenance()}
     if outcome.stopped == "interrupted":

@@ -104,7 +104,7 @@ def run(budget: ImaginationBudget, place: Place) -> list[dict[str, Any]]:
         for cell in cells
     ]
 
-    def run_cells(numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run_cells(numbers: Sequence[int], place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
         for number in numbers:
             found = _run_cell(cells[number], jobs[number].name, budget, place)
             yield number, {"cell": jobs[number].name, "labels": cells[number], "made_of": jobs[number].made_of, **found}

@@ -108,7 +108,7 @@ def run(budget: SensorsBudget, place: Place) -> list[dict[str, Any]]:
     cells = jobs_of(budget)
     jobs = [Job("-".join(part for part in cell if part), {"cell": cell, **asdict(budget)}) for cell in cells]
 
-    def run_cells(numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run_cells(numbers: Sequence[int], place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
         for number in numbers:
             (kind, system, arm), busy = cells[number], load_average()
             found = RUNS[kind](system, arm, budget, place, jobs[number].name)

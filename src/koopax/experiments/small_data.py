@@ -101,7 +101,7 @@ def run(budget: SmallDataBudget, place: Place) -> list[dict[str, Any]]:
     cells = settings(budget)
     jobs = [Job(cell.name, {**asdict(cell), "steps": budget.steps, "windows": budget.windows}) for cell in cells]
 
-    def run_cells(numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run_cells(numbers: Sequence[int], place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
         for number in numbers:
             yield number, {"made_of": jobs[number].made_of, **_run_cell(cells[number], budget, place)}
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,8 @@ from koopax._types import Array
 from koopax.data.episodes import Episodes
 from koopax.models.dynamics import DynamicsModel
 from koopax.planning.learned import RewardFunction
-from koopax.simulation.simulator import Outcome, Simulated, Simulator, check_bounds, draw, make_simulator, restart
+from koopax.simulation.programs import programs_of
+from koopax.simulation.simulator import Simulated, check_bounds, make_simulator
 from koopax.simulation.starts import StartAt, Starts, make_starts
 
 
@@ -33,6 +33,7 @@ class _World:
         **options: Any,
     ):
         self.simulator = make_simulator(model, **options)
+        self.programs, self.arrays = programs_of(self.simulator)
         config = self.simulator.model.config
         past = max(stepper.model.core.remembered_actions for stepper in self.simulator.steppers)
         sizes = {"state_size": config.state_size, "action_size": config.action_size}
@@ -100,6 +101,7 @@ class SimulatedEnv(gymnasium.Env):
         self.action_space, self.observation_space = self._world.action_space, self._world.observation_space
         self.render_mode = render_mode
         self._now: Simulated | None = None
+        self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Start an episode, at a state drawn from the starts or at `options["state"]`."""
@@ -109,7 +111,8 @@ class SimulatedEnv(gymnasium.Env):
             size, past = starts.states.shape[1], starts.past_actions.shape[1:]
             starts = make_starts(options["state"], state_size=size, action_size=past[1], past=past[0])
         row = int(self.np_random.integers(len(starts.states)))
-        self._now = _begin(self._world.simulator, starts.states[row][None], starts.past_actions[row][None])
+        state, past_actions = starts.states[row][None], starts.past_actions[row][None]
+        self._now, self._steps = self._world.programs.start(self._world.arrays, state, past_actions), 0
         return np.array(starts.states[row]), self._info(0.0)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
@@ -118,10 +121,11 @@ class SimulatedEnv(gymnasium.Env):
             raise KoopaxError("step was called before reset: reset the environment first.")
         space = self._world.action_space
         taken = np.clip(np.asarray(action, np.float32).reshape(space.shape), space.low, space.high)
-        self._now, outcome = _move(self._world.simulator, self._now, jnp.asarray(taken[None]))
-        truncated = int(self._now.steps[0]) >= self._world.max_steps
-        state, reward = np.asarray(outcome.states[0]), float(outcome.rewards[0])
-        return state, reward, bool(outcome.terminated[0]), truncated, self._info(float(outcome.uncertainty[0]))
+        self._now, outcome = self._world.programs.step(self._world.arrays, self._now, taken[None])
+        self._steps += 1
+        state, reward, terminated, uncertainty = (np.asarray(part)[0] for part in outcome)
+        truncated = self._steps >= self._world.max_steps
+        return state, float(reward), bool(terminated), truncated, self._info(float(uncertainty))
 
     def _info(self, uncertainty: float) -> dict[str, float]:
         return {"uncertainty": uncertainty} if len(self._world.simulator.steppers) > 1 else {}
@@ -170,7 +174,7 @@ class SimulatedVectorEnv(VectorEnv):
         del options
         super().reset(seed=seed)
         self._key = jax.random.key(int(self.np_random.integers(2**31)))
-        self._now = _begin_copies(self._world.simulator, self._starts, self._next_key(), self.num_envs)
+        self._now = self._world.programs.draw(self._world.arrays, self._starts, self._next_key(), self.num_envs)
         return np.asarray(self._now.states), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:  # type: ignore[override]
@@ -178,44 +182,20 @@ class SimulatedVectorEnv(VectorEnv):
         if self._now is None:
             raise KoopaxError("step was called before reset: reset the environments first.")
         space = self.single_action_space
-        taken = jnp.clip(jnp.asarray(actions, jnp.float32), space.low, space.high)  # type: ignore[attr-defined]
-        self._now, outcome, truncated = _move_copies(
-            self._world.simulator, self._now, taken, self._starts, self._next_key(), self._world.max_steps
+        taken = np.clip(np.asarray(actions, np.float32), space.low, space.high)  # type: ignore[attr-defined]
+        self._now, outcome, truncated = self._world.programs.step_again(
+            self._world.arrays, self._now, taken, self._starts, self._next_key(), self._world.max_steps
         )
-        ended = np.asarray(outcome.terminated | truncated)
+        truncated = np.asarray(truncated)
+        ended = np.asarray(outcome.terminated) | truncated
         info: dict[str, Any] = {}
         if len(self._world.simulator.steppers) > 1:
             info["uncertainty"] = np.asarray(outcome.uncertainty)
         if ended.any():
             info |= {"final_obs": np.asarray(outcome.states), "_final_obs": ended}
         rewards, terminated = np.asarray(outcome.rewards), np.asarray(outcome.terminated)
-        return np.asarray(self._now.states), rewards, terminated, np.asarray(truncated), info
+        return np.asarray(self._now.states), rewards, terminated, truncated, info
 
     def _next_key(self) -> Array:
         self._key, used = jax.random.split(self._key)
         return used
-
-
-@eqx.filter_jit
-def _begin(simulator: Simulator, states: Array, past_actions: Array) -> Simulated:
-    return simulator.start(states, past_actions)
-
-
-@eqx.filter_jit
-def _move(simulator: Simulator, now: Simulated, actions: Array) -> tuple[Simulated, Outcome]:
-    return simulator.step(now, actions)
-
-
-@eqx.filter_jit
-def _begin_copies(simulator: Simulator, starts: Starts, key: Array, count: int) -> Simulated:
-    return draw(simulator, starts, key, count)
-
-
-@eqx.filter_jit
-def _move_copies(
-    simulator: Simulator, now: Simulated, actions: Array, starts: Starts, key: Array, max_steps: int
-) -> tuple[Simulated, Outcome, Array]:
-    """A step of every copy, and a new start for those that ended."""
-    moved, outcome = simulator.step(now, actions)
-    truncated = moved.steps >= max_steps
-    return restart(simulator, moved, outcome.terminated | truncated, starts, key), outcome, truncated

@@ -59,4 +59,5 @@ def _from_episodes(given: Episodes, state_size: int, action_size: int, past: int
     before = chosen[:, None] + np.arange(-past, 0)
     known = actions[np.maximum(before, 0)]
     known = np.where((before >= began[:, None])[..., None], known, np.nan).astype(np.float32)
-    return Starts(observations[chosen].astype(np.float32), known.reshape(len(chosen), past, action_size))
+    states = observations[chosen].astype(np.float32).reshape(len(chosen), state_size)
+    return Starts(states, known.reshape(len(chosen), past, action_size))

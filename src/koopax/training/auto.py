@@ -96,6 +96,7 @@ def run_auto(
     resume: bool = False,
     sinks: tuple[str, ...] = ("jsonl",),
     watch: Callable[[str, TrainConfig], Watcher] | None = None,
+    memory_map: bool | None = None,
 ) -> AutoRun:
     """Try the candidates on the task's data, each in a folder of its own, and record which is the best.
 
@@ -106,9 +107,10 @@ def run_auto(
         resume: whether the folder may hold something already.
         sinks: where metrics go.
         watch: asked for a watcher of each candidate, by its name and settings.
+        memory_map: whether its data stays on disk, as for `koopax.load`.
     """
     check_place(folder)
-    episodes = episodes or splits(task)
+    episodes = episodes or splits(task, memory_map=memory_map)
     with Claim(folder):
         return _compare(task, folder, episodes, resume, sinks, watch)
 

@@ -18,11 +18,15 @@ from koopax.models.dynamics import DynamicsModel
 from koopax.models.presets import OTHER_TRAINING, TRAINING
 from koopax.training.choice import HORIZON, choose_windows, growth_of, longest, longest_window
 from koopax.training.config import TrainConfig, stride_within
+from koopax.training.devices import Devices
 from koopax.training.growth import choose_growth, with_growth
+from koopax.training.hosts import broadcast_tree, check_alike, is_first, several, together
 from koopax.training.linear_start import can_start_linear, linear_start
-from koopax.training.loop import Loop, Programs, fresh_state
+from koopax.training.loop import Loop, fresh_state
+from koopax.training.programs import Programs
 from koopax.training.record import Keeping, Record
 from koopax.training.regression import RETURNS, is_regression, regress
+from koopax.training.resources import DeviceCount
 from koopax.training.run import Run, recorded_model, recorded_settings
 
 STEPS = 2000
@@ -48,6 +52,7 @@ def fit(
     watch: Watcher | None = None,
     progress: bool | None = None,
     on_interrupt: OnInterrupt = "raise",
+    devices: DeviceCount | None = None,
     config: TrainConfig | None = None,
     **settings: Any,
 ) -> Run:
@@ -66,6 +71,8 @@ def fit(
         progress: show a bar on standard error; by default where that is a terminal and nothing else watches.
         on_interrupt: what Ctrl-C or SIGTERM does once the steps under way and a checkpoint in `out` are done: "raise"
             KeyboardInterrupt (SystemExit for SIGTERM), or "return" the run as it is then, with a warning.
+        devices: how many devices share each batch, or "all"; one by default. The numbers are those of one device, up to
+            rounding.
         config: the settings.
         **settings: single fields of `TrainConfig`, such as `horizon=100, steps=2000, batch_size=64, seed=0`.
     """
@@ -75,7 +82,8 @@ def fit(
     model, config = choose_growth(model, train, config, begun and recorded_model(begun))
     with _shown(model, [config], watch, progress) as watch:
         keeping = Keeping(resume, tuple(sinks), data, watch=watch)
-        (outcome,) = _train([model], train, validation, [config], [folder], keeping, on_interrupt)
+        on = Devices.choose(devices)
+        (outcome,) = _train([model], train, validation, [config], [folder], keeping, on_interrupt, on)
     if isinstance(outcome, DivergedError):
         raise outcome
     return outcome
@@ -93,6 +101,7 @@ def fit_seeds(
     watch: Watcher | None = None,
     progress: bool | None = None,
     on_interrupt: OnInterrupt = "raise",
+    devices: DeviceCount | None = None,
     config: TrainConfig | None = None,
     **settings: Any,
 ) -> list[Run]:
@@ -105,7 +114,7 @@ def fit_seeds(
         models: one per seed, alike but for their parameters; model k is trained with seed `seed + k`.
         out: a folder for the runs, each in a folder of its own: `seed-0`, `seed-1`, …
         resume: continue every seed from its newest checkpoint; one that was not begun yet is begun.
-        train, validation, sinks, data, watch, progress, on_interrupt, config, **settings: as for `fit`.
+        train, validation, sinks, data, watch, progress, on_interrupt, devices, config, **settings: as for `fit`.
     """
     if not models or any(model.config != models[0].config for model in models):
         raise KoopaxError("fit_seeds needs one model or more, all of the same configuration: create them alike.")
@@ -119,7 +128,8 @@ def fit_seeds(
     folders = [None if out is None else Path(out) / f"seed-{each.seed}" for each in configs]
     with _shown(models[0], configs, watch, progress) as watch:
         keeping = Keeping(resume, tuple(sinks), data, seeds=(config.seed, len(models)), watch=watch)
-        outcomes = _train(models, train, validation, configs, folders, keeping, on_interrupt)
+        on = Devices.choose(devices)
+        outcomes = _train(models, train, validation, configs, folders, keeping, on_interrupt, on)
     diverged = {c.seed: o for c, o in zip(configs, outcomes, strict=True) if isinstance(o, DivergedError)}
     if diverged:
         told = "; ".join(f"seed {seed}: {error}" for seed, error in diverged.items())
@@ -135,33 +145,42 @@ def _train(
     folders: Sequence[Path | None],
     keeping: Keeping,
     on_interrupt: OnInterrupt,
+    devices: Devices,
 ) -> list[Run | DivergedError]:
     """Train every model with its settings, in its folder, one after another on the same programs."""
     began = time.perf_counter()
     check_training(models[0], train, validation, configs[0], folders[0], keeping)
+    check_devices(configs[0], devices)
     if configs[0].horizon is None and validation is not None and not is_regression(models[0]):
-        models, configs, keeping = _with_chosen_windows(models, train, validation, configs, keeping)
+        models, configs, keeping = _with_chosen_windows(models, train, validation, configs, keeping, devices)
     models = [_returning(model, configs[0], folders[0] if keeping.resume else None) for model in models]
     configs = [with_horizon(config, models[0], train, validation) for config in configs]
     models = [start_training(model, train, validation, config) for model, config in zip(models, configs, strict=True)]
-    if folders[0] is not None:
+    if folders[0] is not None or several():
         keeping = replace(keeping, fingerprint=fingerprint(train))
-    programs = Programs(train, validation, configs[0], past=models[0].past_steps)
+    check_alike({"the training episodes": str(keeping.fingerprint), "the settings": str(configs[0])})
+    if not is_first():
+        folders, keeping = [None] * len(folders), replace(keeping, resume=False, watch=None)
+    programs = Programs(train, validation, configs[0], devices, past=models[0].past_steps)
     records: list[Record] = []
     outcomes: list[Run | DivergedError] = []
     try:
         # All folders are claimed before the first seed is trained, so that a bad one is found at once.
-        for model, config, folder in zip(models, configs, folders, strict=True):
-            records.append(Record(model, config, folder, keeping.of(folder)))
+        with together():
+            for model, config, folder in zip(models, configs, folders, strict=True):
+                records.append(Record(model, config, folder, keeping.of(folder)))
         with StopRequest() as stop:
             for record, model, config in zip(records, models, configs, strict=True):
-                state = record.open(fresh_state(model, config))
+                with together():
+                    state = record.open(fresh_state(model, config))
+                state = broadcast_tree(state)
                 try:
                     outcomes.append(Loop(record, state, programs, began=began).run(stop))
                 except DivergedError as error:
                     outcomes.append(error)
                 began = time.perf_counter()
     finally:
+        programs.close()
         for record in records:
             record.close()
     _tell_interrupted([run for run in outcomes if isinstance(run, Run)], stop, on_interrupt)
@@ -174,11 +193,12 @@ def _with_chosen_windows(
     validation: Episodes,
     configs: Sequence[TrainConfig],
     keeping: Keeping,
+    devices: Devices,
 ) -> tuple[list[DynamicsModel], list[TrainConfig], Keeping]:
     """Models and settings with the windows that short trials of the first one are best with."""
 
     def run(model: DynamicsModel, config: TrainConfig) -> DynamicsModel:
-        (outcome,) = _train([model], train, None, [config], [None], Keeping(), "raise")
+        (outcome,) = _train([model], train, None, [config], [None], Keeping(), "raise", devices)
         if isinstance(outcome, DivergedError):
             raise outcome
         return outcome.model
@@ -321,6 +341,16 @@ def check_history(history: int, train: Episodes) -> None:
         raise KoopaxError(
             f"a history of {history} observations and a step after them fit in no episode, the longest of which has "
             f"{int(train.lengths.max())} steps: use a shorter history."
+        )
+
+
+def check_devices(config: TrainConfig, devices: Devices) -> None:
+    """Raise unless the devices can share the batch."""
+    share = devices.share(config.batch_size)
+    if config.microbatch_size is not None and share % config.microbatch_size:
+        raise KoopaxError(
+            f"microbatch_size is {config.microbatch_size}, which does not divide the {share} windows that each of "
+            f"{devices.count} devices has of a batch: use a divisor, or None for its default."
         )
 
 

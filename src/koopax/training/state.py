@@ -1,5 +1,6 @@
 """TrainState: all that a training run carries from step to step, and the step itself."""
 
+from dataclasses import replace
 from functools import partial
 
 import equinox as eqx
@@ -66,12 +67,38 @@ def learning_rate(progress: Float[Array, ""], config: TrainConfig) -> Float[Arra
     return config.learning_rate * jnp.minimum(rise, fall)
 
 
+def step_keys(key: PRNGKeyArray, step: Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """Keys of a step: that of its windows, and that of the random steps of its losses."""
+    of_windows, of_losses = jax.random.split(jax.random.fold_in(key, step))
+    return of_windows, of_losses
+
+
+class FedWindows(eqx.Module):
+    """Batches of the next steps, which the host has read: what a sampler is to data on the device."""
+
+    windows: Windows
+    """With an axis for the steps in front."""
+
+    def at(self, index: Int[Array, ""]) -> Windows:
+        """The batch of the step of that number in the block."""
+        return jax.tree.map(lambda leaf: leaf[index], self.windows)
+
+
+def _part(rows: Int[Array, " batch"], axis: str) -> Int[Array, " part"]:
+    """Of the windows of a batch, those of this device."""
+    size = rows.shape[0] // jax.lax.axis_size(axis)
+    return jax.lax.dynamic_slice_in_dim(rows, size * jax.lax.axis_index(axis), size)
+
+
 def train_step(
-    state: TrainState, sampler: WindowSampler, progress: Float[Array, ""], config: TrainConfig, key: PRNGKeyArray
+    state: TrainState,
+    windows: Windows,
+    progress: Float[Array, ""],
+    config: TrainConfig,
+    subset_key: PRNGKeyArray,
+    axis: str | None = None,
 ) -> TrainState:
-    """One gradient step. All randomness comes from `key` and the step's number."""
-    window_key, subset_key = jax.random.split(jax.random.fold_in(key, state.step))
-    windows = sampler.sample(window_key, config.batch_size)
+    """One gradient step; with an `axis` of devices, `windows` are this device's part of the batch."""
     parameters, rest = eqx.partition(state.model, state.model.trainable())
 
     def loss(parameters, windows: Windows):
@@ -79,8 +106,10 @@ def train_step(
         return total_loss(terms, config), terms
 
     differentiate = partial(jax.value_and_grad(loss, has_aux=True), parameters)
-    size = config.microbatch_size or fastest_microbatch(config, state.model.config.core)
-    (value, terms), gradients = mean_over_microbatches(differentiate, windows, size)
+    here = replace(config, batch_size=windows.rewards.shape[1])
+    size = config.microbatch_size or fastest_microbatch(here, state.model.config.core)
+    found = mean_over_microbatches(differentiate, windows, size)
+    (value, terms), gradients = found if axis is None else jax.lax.pmean(found, axis)
     updates, optimiser_state = optimiser(config).update(gradients, state.optimiser, parameters)
     rate = learning_rate(progress, config)
     updates = jax.tree.map(lambda update: -rate * update, updates)
@@ -100,13 +129,16 @@ def train_step(
 
 def train_steps(
     state: TrainState,
-    sampler: WindowSampler,
+    source: WindowSampler | FedWindows,
     progress: Float[Array, " most"],
     count: Int[Array, ""],
     config: TrainConfig,
     key: PRNGKeyArray,
+    axis: str | None = None,
 ) -> TrainState:
     """`count` gradient steps, at most as many as there are values of `progress`.
+
+    All randomness comes from `key` and the steps' numbers. With an `axis`, each of its devices has a part of the batch.
 
     One program for many steps keeps its intermediate results in the same memory, where one program for each would take
     it from the system, which clears it page by page, and give it back.
@@ -114,7 +146,15 @@ def train_steps(
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def body(index: Array, arrays: TrainState) -> TrainState:
-        state = train_step(eqx.combine(arrays, rest), sampler, progress[index], config, key)
+        state = eqx.combine(arrays, rest)
+        window_key, subset_key = step_keys(key, state.step)
+        if isinstance(source, FedWindows):
+            windows = source.at(index)
+        elif axis is None:
+            windows = source.sample(window_key, config.batch_size)
+        else:
+            windows = source.gather(_part(source.rows(window_key, config.batch_size), axis))
+        state = train_step(state, windows, progress[index], config, subset_key, axis)
         return eqx.filter(state, eqx.is_array)
 
     return eqx.combine(jax.lax.fori_loop(0, count, body, arrays), rest)

@@ -1,5 +1,7 @@
 """A training task: which data, which model, which settings. What `koopax train` records and resumes."""
 
+import json
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +24,9 @@ from koopax.models.files import load_model
 from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
 from koopax.training.fitting import INTERRUPTED, fit, fit_seeds
+from koopax.training.hosts import broadcast, is_first, several, together
 from koopax.training.regression import dmdc_reference
+from koopax.training.resources import Resources
 from koopax.training.run import (
     BEST,
     Run,
@@ -71,9 +75,9 @@ class Splits(NamedTuple):
     test: Episodes
 
 
-def splits(task: TrainTask) -> Splits:
+def splits(task: TrainTask, *, memory_map: bool | None = None) -> Splits:
     """Episodes to train on, to validate on and to test on; the same for every model and seed."""
-    return split_episodes(task, load(task.source, **task.source_options))
+    return split_episodes(task, load(task.source, memory_map=memory_map, **task.source_options))
 
 
 def split_episodes(task: TrainTask, episodes: Episodes) -> Splits:
@@ -95,6 +99,7 @@ def run_task(
     resume: bool = False,
     sinks: tuple[str, ...] = ("jsonl",),
     watch: Watcher | None = None,
+    resources: Resources = Resources(),  # noqa: B008  (frozen)
 ) -> Run:
     """Train the task's model, keeping everything in `folder`; `episodes` are its splits, where they are at hand.
 
@@ -102,7 +107,8 @@ def run_task(
     """
     if folder is not None:
         check_place(folder)
-    episodes = episodes or splits(task)
+    with together():
+        episodes = episodes or splits(task, memory_map=resources.memory_map)
     with _told_by_the_caller():
         return fit(
             initial_model(task, task.train.seed, episodes.train, folder if resume else None),
@@ -115,6 +121,7 @@ def run_task(
             watch=watch,
             progress=False,
             on_interrupt="return",
+            devices=resources.devices,
             config=task.train,
         )
 
@@ -127,12 +134,14 @@ def run_task_seeds(
     resume: bool = False,
     sinks: tuple[str, ...] = ("jsonl",),
     watch: Watcher | None = None,
+    resources: Resources = Resources(),  # noqa: B008  (frozen)
 ) -> list[Run]:
     """Train `count` seeds of the task's model, from its own seed on, each in a folder of its own inside `folder`."""
     if count < 1:
         raise KoopaxError(f"seeds is {count}: use 1 or more.")
     check_place(folder)
-    episodes = splits(task)
+    with together():
+        episodes = splits(task, memory_map=resources.memory_map)
     first = task.train.seed
     begun = folder / f"seed-{first}" if resume else None
     with _told_by_the_caller():
@@ -147,6 +156,7 @@ def run_task_seeds(
             watch=watch,
             progress=False,
             on_interrupt="return",
+            devices=resources.devices,
             config=task.train,
         )
 
@@ -165,6 +175,27 @@ def initial_model(task: TrainTask, seed: int, train: Episodes, begun: Path | Non
     if begun is None:
         return DynamicsModel.create(task.model, train, key=key, **task.model_options)
     return DynamicsModel(recorded_model(begun), Normaliser.fit(train), key=key)
+
+
+def recorded_by_first(folder: Path) -> Path:
+    """A folder with the records of the run in `folder` of the first process; elsewhere a copy, as disks may differ."""
+    if not several():
+        return folder
+    records = {}
+    with together():
+        if is_first():
+            paths = [folder / "config.json", *(seed / "config.json" for seed in seed_folders(folder))]
+            records = {str(path.relative_to(folder)): path.read_text() for path in paths if path.is_file()}
+            if not records:
+                read_config(folder)
+    records = json.loads(broadcast(json.dumps(records)))
+    if is_first():
+        return folder
+    copy = Path(tempfile.mkdtemp(prefix="koopax-records-"))
+    for name, text in records.items():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_text(text)
+    return copy
 
 
 def recorded_task(task: TrainTask) -> dict[str, Any]:

@@ -98,6 +98,8 @@ class ImaginationTraining:
             )
         if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
             raise KoopaxError(f"the actions of {config.env!r} have no bounds: choose an environment with some.")
+        if given.episodes.image_shape is not None:
+            raise KoopaxError("the data is of frames, and policies see states: imagine in models of states.")
         if not given.episodes.metadata.has_rewards:
             raise KoopaxError("the data has no rewards, so there is nothing to learn to do: train on data with some.")
         self.world = make_world(given, config, self.low, self.high)

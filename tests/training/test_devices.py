@@ -1,0 +1,167 @@
+"""Several devices take the steps of one; several real processes too, and they tell when one of them is gone."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from episode_samples import random_episodes
+from koopax import KoopaxError
+from koopax.data import save
+from koopax.training.devices import Devices
+from koopax.training.resources import Hosts, Resources
+
+KOOPAX = Path(sys.executable).with_name("koopax")
+TRAIN = ("train", "set.episodes", "--model", "koopman", "--horizon", "5", "--latent-size", "8", "--batch-size", "8")
+TRAIN += ("--option", "encoder_hidden=[8]", "decoder_hidden=[8]", "--log-every", "10", "--validate-every", "25")
+
+
+def flags(devices):
+    known = os.environ.get("XLA_FLAGS", "")
+    return {"XLA_FLAGS": f"{known} --xla_force_host_platform_device_count={devices}"}
+
+
+def start(*arguments, cwd, devices=1):
+    command = [KOOPAX, *map(str, arguments)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=cwd, env=os.environ | flags(devices), **streams)
+
+
+def done(process, *, code=0, timeout=600):
+    out, err = process.communicate(timeout=timeout)
+    assert process.returncode == code, (process.returncode, out, err)
+    return " ".join(err.split())
+
+
+def losses(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return np.asarray([line["loss"] for line in lines if "loss" in line])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("devices")
+    save(random_episodes([30] * 12), folder / "set.episodes")
+    return folder
+
+
+def hosts(number, port, *, processes=2):
+    return ("--distributed", "--coordinator", f"127.0.0.1:{port}", "--process-id", number, "--processes", processes)
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def test_a_batch_that_devices_cannot_share_is_refused():
+    class Four(Devices):
+        count = 4
+
+    assert Four().share(64) == 16
+    with pytest.raises(
+        KoopaxError, match="4 devices can't share a batch of 66 windows evenly: use a batch of 64 or 68"
+    ):
+        Four().share(66)
+    with pytest.raises(KoopaxError, match="use a batch of 4,"):
+        Four().share(3)
+    with pytest.raises(KoopaxError, match="99 devices are asked for"):
+        Devices.choose(99)
+    with pytest.raises(KoopaxError, match="devices is 0"):
+        Resources(devices=0)
+    assert Devices.choose(None).mesh is None
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"coordinator": "a:1"}, "add --distributed"),
+        ({"distributed": True, "coordinator": "a:1", "process_id": 0}, "need --processes"),
+        ({"distributed": True, "coordinator": "a:1", "process_id": 2, "processes": 2}, "use 0 to 1"),
+        ({"distributed": True, "coordinator": "a", "process_id": 0, "processes": 2}, "give HOST:PORT"),
+        ({"distributed": True, "connect_seconds": 0}, "use 1 or more"),
+    ],
+)
+def test_hosts_that_are_no_hosts_are_refused(options, sentence):
+    with pytest.raises(KoopaxError, match=sentence):
+        Hosts(**options)
+
+
+def test_a_coordinator_that_is_not_there_is_named(folder):
+    port = free_port()
+    process = start(*TRAIN, *hosts(1, port), "--connect-seconds", 1, "--out", "runs/nobody", cwd=folder)
+    said = done(process, code=2)
+    assert f"nobody answers at the coordinator's address 127.0.0.1:{port} after 1 s" in said
+
+
+@pytest.mark.slow
+def test_four_devices_take_the_steps_of_one(folder):
+    settings = (*TRAIN, "--steps", 50)
+    done(start(*settings, "--out", "runs/one", cwd=folder))
+    done(start(*settings, "--devices", 4, "--out", "runs/four", cwd=folder, devices=4))
+    done(start(*settings, "--devices", "all", "--in-memory", "no", "--out", "runs/disk", cwd=folder, devices=4))
+    one = losses(folder / "runs/one")
+    assert len(one) == 5
+    for name in ("four", "disk"):
+        np.testing.assert_allclose(losses(folder / "runs" / name), one, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_memory", ["yes", "no"])
+def test_two_processes_take_the_steps_of_one(folder, in_memory):
+    settings, port = (*TRAIN, "--steps", 50, "--in-memory", in_memory), free_port()
+    done(start(*settings, "--out", f"runs/alone-{in_memory}", cwd=folder))
+    both = [start(*settings, *hosts(n, port), "--out", f"runs/two-{in_memory}", cwd=folder) for n in (0, 1)]
+    said = [done(process) for process in both]
+    assert "run folder" in said[0]
+    assert "run folder" not in said[1]
+    two, one = (losses(folder / "runs" / f"{name}-{in_memory}") for name in ("two", "alone"))
+    assert len(one) == 5
+    np.testing.assert_allclose(two, one, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_others_and_all_resume(folder, victim):
+    name = f"killed-{victim}"
+    settings, port = (*TRAIN, "--checkpoint-every", 50, "--out", f"runs/{name}"), free_port()
+    both = [start(*settings, "--steps", 100_000, *hosts(n, port), cwd=folder) for n in (0, 1)]
+    run = folder / "runs" / name
+    until = time.monotonic() + 300
+    while not (run / "metrics.jsonl").exists() or len(losses(run)) < 12:
+        assert both[0].poll() is None, both[0].communicate()
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    both[victim].send_signal(signal.SIGKILL)
+    said = done(both[1 - victim], code=2)
+    both[victim].communicate()
+    assert "another process of this training has ended" in said
+    assert "--resume" in said
+    reached = max(int(number) for number in re.findall(r"\d+", " ".join(os.listdir(run / "checkpoints"))))
+    steps, port = reached + 20, free_port()
+    both = [start("train", "--resume", f"runs/{name}", "--steps", steps, *hosts(n, port), cwd=folder) for n in (0, 1)]
+    for process in both:
+        done(process)
+    assert json.loads((run / "config.json").read_text())["outcome"]["step"] == steps
+
+
+@pytest.mark.slow
+def test_processes_with_different_data_are_refused(folder):
+    other = folder / "elsewhere"
+    other.mkdir()
+    save(random_episodes([29] * 12), other / "set.episodes")
+    port = free_port()
+    places = (folder, other)
+    both = [start(*TRAIN, "--steps", 4, *hosts(n, port), "--out", "runs/differ", cwd=places[n]) for n in (0, 1)]
+    for process in both:
+        assert "process 1 has the training episodes" in done(process, code=2)
+    assert not (folder / "runs/differ").exists()
