@@ -111,12 +111,12 @@ class ReturnTrials:
     choice; both give the same. Only for cores that remember nothing besides their latent.
     """
 
-    def __init__(self, episodes: Episodes, horizon: int = HORIZON, *, past: int = 0):
-        """Choose the windows, once, each with so many steps before it."""
+    def __init__(self, episodes: Episodes, horizon: int = HORIZON, *, past: int = 0, whole: bool = False):
+        """Choose the windows, once, each with so many steps before it; with `whole`, none of which is unknown."""
         self.horizon = longest(episodes, horizon)
         count = min(WINDOWS, windows_within(NUMBERS_AT_ONCE, episodes, self.horizon))
         (batch,) = fixed_windows(episodes, self.horizon, count, seed=0, batch_size=count, past=past)
-        self._windows = jax.tree.map(jnp.asarray, batch)
+        self._windows = jax.tree.map(jnp.asarray, batch if not whole else _with_whole_history(batch))
         self._has_rewards = episodes.has_rewards
 
     def error(self, model: DynamicsModel, every: int | None) -> float:
@@ -124,6 +124,14 @@ class ReturnTrials:
         # The model's own returns are not used, so they must not make another program.
         found = _errors_with_returns(model.with_reencoding(None), self._windows, jnp.asarray(every or self.horizon))
         return combined([float(error) for error in found[: 1 + self._has_rewards]])
+
+
+def _with_whole_history(batch: Windows) -> Windows:
+    """The windows before which all is known, or all of them where there is none."""
+    if batch.past_states is None:
+        return batch
+    known = ~np.isnan(batch.past_states).any(axis=(0, 2))
+    return jax.tree.map(lambda array: array[:, known], batch) if known.any() else batch
 
 
 @eqx.filter_jit

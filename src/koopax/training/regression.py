@@ -91,7 +91,8 @@ def regress(
     if validation is None:
         return _fitted(model, sums, RIDGES[1]).with_reencoding(returns[0]), []
     trials, best = [], None
-    free_runs = ReturnTrials(validation, horizon, past=model.past_steps)
+    # What is unknown at an episode's start is filled in by a guess, which must not decide the ridge.
+    free_runs = ReturnTrials(validation, horizon, past=model.past_steps, whole=True)
     for every in returns:
         for ridge in RIDGES:
             candidate = _fitted(model, sums, ridge)
