@@ -1,7 +1,9 @@
 """Which solver the convex program of a constrained plan has: OSQP, Clarabel and qpax on the same problems.
 
-The problems are those of a cart-pole near its wall, one decision after another, as `koopax plan --planner qp` has them
-with the true linearised plant: matrices stay, the rest moves. OSQP begins at the last solution, the others anew.
+The problems are those of a double integrator on its way to a wall, with a speed limit that is active for most of the
+way, one decision after another, as `koopax plan --planner qp` has them: matrices stay, the rest moves. OSQP begins at
+the last solution, the others anew. `planner` is what the planner does: OSQP without slacks, and Clarabel with them
+where that fails.
 """
 
 import importlib.util
@@ -18,13 +20,13 @@ from koopax.bench.clock import Watch
 from koopax.bench.document import document
 from koopax.envs.plants import PLANTS
 from koopax.planning.constraints import Constraints, limits_of
-from koopax.planning.convex import OSQP, Program, Quadratic
+from koopax.planning.convex import OSQP, Clarabel, Program, Quadratic
 from koopax.planning.protocol import Box
 
-SOLVERS = ("osqp", "clarabel", "qpax")
-PLANT = "cart-pole"
-BOUNDS = (-1.0, 1.0, -0.35, 0.35, float("-inf"), float("inf"), float("-inf"), float("inf"))
-GOAL = (0.9, 0.0, 0.0, 0.0)
+PLANT = "double-integrator"
+BOUNDS = (-1.0, 1.0, -0.6, 0.6)
+GOAL = (0.95, 0.0)
+START = (-0.8, 0.0)
 Solve = Callable[[Quadratic], np.ndarray]
 
 
@@ -37,7 +39,9 @@ def measure(
     results = []
     for number, horizon in enumerate(horizons):
         program, problems = _problems(horizon, decisions)
-        solvers = {name: MAKERS[name](problems[0]) for name in SOLVERS if importlib.util.find_spec(name)}
+        solvers = {
+            name: MAKERS[name](problems[0]) for name in SOLVERS if name == "planner" or importlib.util.find_spec(name)
+        }
         found: dict[str, list[np.ndarray]] = {name: [] for name in solvers}
         wall: dict[str, list[float]] = {name: [] for name in solvers}
         processor: dict[str, list[float]] = {name: [] for name in solvers}
@@ -99,19 +103,33 @@ def _problems(horizon: int, count: int) -> tuple[Program, list[Quadratic]]:
     P = P / program.unit
     free = np.stack([np.linalg.matrix_power(A, step + 1) for step in range(horizon)])
     problems = []
-    solver, state, last = OSQP(), np.array([-0.5, 0.0, 0.0, 0.0]), np.full(1, np.nan)
+    solver, state, last = Clarabel(), np.array(START), np.full(1, np.nan)
     for number in range(count):
         q, low, high = program.vectors(jacobian, free @ state, last)
         problems.append(Quadratic(P, q / program.unit, rows, low, high))
         force = solver.solve(problems[-1]).x[0] * plant.force
         state = A @ state + B * force
         if number % 60 == 59:
-            state = np.array([-0.5 + 0.01 * number / 60, 0.02, 0.0, 0.0])
+            state = np.array(START) * (1 - 0.1 * (number // 60))
     return program, problems
 
 
+def _planner(first: Quadratic) -> Solve:
+    """The rows of the slacks come last, and so do they among the variables."""
+    slacks = int(np.sum(first.q == first.q[-1]))
+    size, rows = len(first.q) - slacks, len(first.low) - slacks
+    P, A = first.P[:size, :size].copy(), first.A[:rows, :size].copy()
+    quick, sure = OSQP(), Clarabel()
+
+    def solve(problem: Quadratic) -> np.ndarray:
+        found = quick.solve(Quadratic(P, problem.q[:size], A, problem.low[:rows], problem.high[:rows]))
+        return found.x if found.solved else sure.solve(problem).x
+
+    return solve
+
+
 def _osqp(first: Quadratic) -> Solve:
-    solver = OSQP()
+    solver = OSQP(4_000)
     solver.solve(first)
     return lambda problem: solver.solve(problem).x
 
@@ -124,21 +142,9 @@ def _one_sided(problem: Quadratic) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _clarabel(first: Quadratic) -> Solve:
-    import clarabel
-    from scipy import sparse
-
-    G, h = _one_sided(first)
-    options = clarabel.DefaultSettings()  # type: ignore[attr-defined]
-    options.verbose, options.presolve_enable = False, False
-    cones = [clarabel.NonnegativeConeT(len(h))]  # type: ignore[attr-defined]
-    matrices = sparse.csc_matrix(np.triu(first.P)), first.q, sparse.csc_matrix(G)
-    solver = clarabel.DefaultSolver(*matrices, h, cones, options)  # type: ignore[attr-defined]
-
-    def solve(problem: Quadratic) -> np.ndarray:
-        solver.update(q=problem.q, b=_one_sided(problem)[1])
-        return np.array(solver.solve().x)
-
-    return solve
+    del first
+    solver = Clarabel()
+    return lambda problem: solver.solve(problem).x
 
 
 def _qpax(first: Quadratic) -> Solve:
@@ -156,4 +162,9 @@ def _qpax(first: Quadratic) -> Solve:
     return solve
 
 
-MAKERS: dict[str, Callable[[Quadratic], Solve]] = {"osqp": _osqp, "clarabel": _clarabel, "qpax": _qpax}
+MAKERS: dict[str, Callable[[Quadratic], Solve]] = {
+    "planner": _planner,
+    "osqp": _osqp,
+    "clarabel": _clarabel,
+    "qpax": _qpax,
+}

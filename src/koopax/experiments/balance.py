@@ -34,8 +34,8 @@ NEAR = 0.05
 # A Koopman model as it is, which grows where the data asks for it, and one that must not.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "dmdc": ("dmdc", {}),
-    "koopman": ("koopman", {}),
-    "koopman-stable": ("koopman", {"growth": 0.0}),
+    "koopman": ("koopman-small", {}),
+    "koopman-stable": ("koopman-small", {"growth": 0.0}),
 }
 # LQR in latents, which relies on the spectrum, over 40 steps; `koopax plan`'s own LQR; and the convex program.
 CONTROLLERS = ("lqr-latent", "lqr", "qp")
@@ -61,7 +61,7 @@ class BalanceBudget:
 
 BUDGETS = {
     "smoke": BalanceBudget(("upright",), 600, 0, starts=2, length=60, seeds=1),
-    "cpu": BalanceBudget(("upright", "cart-pole"), 3_000, 500, starts=10, length=200, seeds=1),
+    "cpu": BalanceBudget(("upright", "cart-pole"), 2_000, 100, starts=5, length=150, seeds=1),
     "paper": BalanceBudget(("upright", "cart-pole"), 3_000, 5_000, starts=50, length=500, seeds=5),
 }
 

@@ -80,10 +80,10 @@ def random_pushes(plant: str, steps: int, *, seed: int, longest: int = 100) -> E
 
 
 def fitted(name: str, data: Episodes, *, steps: int, horizon: int, seed: int, **options: Any) -> DynamicsModel:
-    """A model of the data: a regression, or a Koopman model trained for so many steps."""
+    """A model of the data: a regression, or a small Koopman model trained for so many steps."""
     train, validation = data.split(1 - VALIDATION, seed=0)
     model = DynamicsModel.create(name, train, key=jax.random.key(seed), **options)
     settings = {"horizon": horizon, "seed": seed, "progress": False, "reencode_every": "never"}
-    if name != "koopman":
+    if name == "dmdc":
         return fit(model, train, validation=validation, **settings).model
     return fit(model, train, steps=steps, **settings).model

@@ -78,7 +78,7 @@ class ConstraintsBudget:
 
 BUDGETS = {
     "smoke": ConstraintsBudget(("double-integrator",), 300, 0, starts=1, length=30, samples=16),
-    "cpu": ConstraintsBudget(("double-integrator", "cart-pole"), 3_000, 500, starts=5, length=120, samples=512),
+    "cpu": ConstraintsBudget(("double-integrator", "cart-pole"), 2_000, 0, starts=3, length=100, samples=256),
     "paper": ConstraintsBudget(("double-integrator", "cart-pole"), 3_000, 5_000, starts=50, length=200, samples=512),
 }
 
@@ -160,7 +160,9 @@ def _model(plant: str, name: str, budget: ConstraintsBudget) -> DynamicsModel:
     data = random_pushes(plant, budget.rows, seed=0)
     core, _, kind = name.partition("-")
     options = {} if core == "dmdc" or kind == "network" else LINEAR
-    return fitted(core, data, steps=budget.steps, horizon=HORIZON, seed=0, **options)
+    return fitted(
+        "dmdc" if core == "dmdc" else "koopman-small", data, steps=budget.steps, horizon=HORIZON, seed=0, **options
+    )
 
 
 def _penalised(states: Any, actions: Any, next_states: Any, *, plant: str, low: tuple, high: tuple) -> Any:

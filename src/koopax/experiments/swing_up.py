@@ -58,7 +58,7 @@ class SwingUpBudget:
 
 BUDGETS = {
     "smoke": SwingUpBudget(600, 5, episodes=1, length=5, horizon=4, samples=8),
-    "cpu": SwingUpBudget(20_000, 1_500, episodes=5, length=200, horizon=20, samples=64),
+    "cpu": SwingUpBudget(20_000, 1_000, episodes=3, length=200, horizon=20, samples=64),
     "paper": SwingUpBudget(20_000, 5_000, episodes=50, length=200, horizon=20, samples=256),
 }
 

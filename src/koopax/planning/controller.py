@@ -29,7 +29,7 @@ class Controller:
         model: DynamicsModel | PlanningModel,
         planner: Planner | str,
         *,
-        bounds: tuple[float | Sequence[float], float | Sequence[float]] | None = None,
+        bounds: tuple[Any, Any] | None = None,
         sizes: tuple[int, int] | None = None,
         seed: int = 0,
         **settings: Any,

@@ -11,7 +11,7 @@ solution is gone as lowers the true cost most. Every decision begins at the last
 `koopax.planning.convex` is the program and its solver, which runs on the host; all else is compiled.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,7 +22,7 @@ import numpy as np
 from koopax._types import Array, Bool, Float, PRNGKeyArray
 from koopax.models.dynamics import DynamicsModel, Reencoding
 from koopax.planning.constraints import Limits
-from koopax.planning.convex import OSQP, PENALTY, Program, Quadratic
+from koopax.planning.convex import OSQP, PENALTY, Clarabel, Program, Quadratic
 from koopax.planning.learned import in_states
 from koopax.planning.planner import Decision, Diagnostics, Planner
 from koopax.planning.protocol import Box, PlanningModel, PlanStart, check_positive
@@ -64,37 +64,44 @@ class HostSolver:
 
     def __init__(self, program: Program, jacobian: np.ndarray | None):
         """`jacobian` is ∂s/∂v of a linear model, `[H, S, H·A]`."""
-        self.program, self.solver = program, OSQP()
+        self.program = program
+        self.firm = replace(program, limits=replace(program.limits, hard=True))
+        self.first, self.second = OSQP(), Clarabel()
         self.jacobian = jacobian
-        self.matrices = None if jacobian is None else self._matrices(jacobian)
+        self.matrices = None if jacobian is None else self._matrices(self.firm, jacobian)
 
-    def _matrices(self, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        P, A = self.program.matrices(jacobian)
-        return P / self.program.unit, A
+    @staticmethod
+    def _matrices(program: Program, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        P, A = program.matrices(jacobian)
+        return P / program.unit, A
+
+    @staticmethod
+    def _posed(program: Program, matrices: tuple[np.ndarray, np.ndarray], vectors: tuple[np.ndarray, ...]) -> Quadratic:
+        return Quadratic(matrices[0], vectors[0] / program.unit, matrices[1], *vectors[1:])
 
     def __call__(self, jacobian: Any, offset: Any, plan: Any, dual: Any, last_action: Any) -> tuple[np.ndarray, ...]:
         """The best plan `[H, A]`, its multipliers, and whether there is one."""
         offset, plan, dual, last = (np.asarray(each, float) for each in (offset, plan, dual, last_action))
-        program = self.program
         if self.jacobian is not None and self.matrices is not None:
             slopes, matrices = self.jacobian, self.matrices
         else:
             slopes = np.asarray(jacobian, float).reshape(*offset.shape, -1)
-            matrices = self._matrices(slopes)
-        q, low, high = program.vectors(slopes, offset, last)
-        if not (np.isfinite(q).all() and np.isfinite(matrices[0]).all() and np.isfinite(matrices[1]).all()):
-            return self._as_it_was(plan, dual, feasible=True)
-        begin = np.concatenate([plan.ravel(), np.zeros(program.slacks)])
-        found = self.solver.solve(Quadratic(matrices[0], q / program.unit, matrices[1], low, high), begin, dual)
-        if not np.isfinite(found.x).all():
-            return self._as_it_was(plan, dual, feasible=not program.limits.hard)
-        chosen = found.x[: program.actions].reshape(plan.shape)
-        kept = found.dual if np.isfinite(found.dual).all() else np.zeros_like(dual)
-        return chosen.astype(np.float32), kept.astype(np.float32), np.asarray(not found.infeasible)
+            matrices = self._matrices(self.firm, slopes)
+        if not (np.isfinite(slopes).all() and np.isfinite(offset).all()):
+            return self._answer(plan, np.zeros_like(dual), feasible=True)
+        vectors = self.firm.vectors(slopes, offset, last)
+        found = self.first.solve(self._posed(self.firm, matrices, vectors), plan.ravel(), dual)
+        if found.solved:
+            return self._answer(found.x.reshape(plan.shape), found.dual, feasible=True)
+        whole, hard = self._matrices(self.program, slopes), self.program.limits.hard
+        found = self.second.solve(self._posed(self.program, whole, self.program.vectors(slopes, offset, last)))
+        if not found.solved:
+            return self._answer(plan, np.zeros_like(dual), feasible=not hard)
+        return self._answer(found.x[: self.program.actions].reshape(plan.shape), np.zeros_like(dual), feasible=True)
 
     @staticmethod
-    def _as_it_was(plan: np.ndarray, dual: np.ndarray, *, feasible: bool) -> tuple[np.ndarray, ...]:
-        return plan.astype(np.float32), np.zeros_like(dual, np.float32), np.asarray(feasible)
+    def _answer(plan: np.ndarray, dual: np.ndarray, *, feasible: bool) -> tuple[np.ndarray, ...]:
+        return plan.astype(np.float32), dual.astype(np.float32), np.asarray(feasible)
 
 
 class QP(Planner):
@@ -162,7 +169,7 @@ class QP(Planner):
         """The middle of the bounds, after no action."""
         plan = jnp.zeros((self.config.horizon, action_size))
         unknown = jnp.full(action_size, jnp.nan)
-        return QPState(plan, jnp.zeros(self.solver.program.rows), unknown, jnp.zeros(()), jnp.asarray(True))
+        return QPState(plan, jnp.zeros(self.solver.firm.rows), unknown, jnp.zeros(()), jnp.asarray(True))
 
     def search(
         self,
@@ -177,7 +184,7 @@ class QP(Planner):
         """As `Planner.search`; without noise, over the planner's own horizon."""
         del key, explore, horizon
         plan = jnp.concatenate([state.plan[1:], state.plan[-1:]])
-        dual = _shifted_dual(self.solver.program, state.dual)
+        dual = _shifted_dual(self.solver.firm, state.dual)
         feasible = jnp.asarray(True)
         for _ in range(1 if self.linear else self.config.iterations):
             if self.linear:
