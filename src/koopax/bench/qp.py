@@ -27,6 +27,7 @@ PLANT = "double-integrator"
 BOUNDS = (-1.0, 1.0, -0.6, 0.6)
 GOAL = (0.95, 0.0)
 START = (-0.8, 0.0)
+SOLVERS = ("planner", "osqp", "clarabel", "qpax")
 Solve = Callable[[Quadratic], np.ndarray]
 
 
