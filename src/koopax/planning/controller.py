@@ -11,7 +11,7 @@ from koopax._errors import KoopaxError
 from koopax.models.dynamics import DynamicsModel
 from koopax.planning.choice import make_planner
 from koopax.planning.planner import Planner
-from koopax.planning.protocol import Box, PlanningModel, PlanState, RememberingModel
+from koopax.planning.protocol import Box, PlanningModel, PlanState, RememberingModel, remembered_observations
 from koopax.planning.qp import QPState
 
 
@@ -59,14 +59,21 @@ class Controller:
         self.observation_size, self.action_size = sizes
         self._initial = planner.init(self.action_size)
         self._remembered = seen.remembered_actions if isinstance(seen, RememberingModel) else 0
+        self._history = remembered_observations(seen)
         self._number = 0
-        self._arrays, self._decide = _compiled(planner, seen, sizes, self._remembered, self._initial, seed)
         self.reset()
+        example = self._with_history(np.zeros(self.observation_size, np.float32)), self._past
+        self._arrays, self._decide = _compiled(planner, seen, example, self._initial, seed)
 
     def reset(self) -> None:
-        """Forget the episode: plans and past actions."""
+        """Forget the episode: plans, past actions and observations."""
         self._state: PlanState = self._initial
         self._past = np.full((self._remembered, self.action_size), np.nan, np.float32)
+        self._seen = np.full((self._history, self.observation_size), np.nan, np.float32)
+
+    def _with_history(self, observation: np.ndarray) -> np.ndarray:
+        """The observation behind those before it, for a model with a history."""
+        return np.concatenate([self._seen, observation[None]]) if self._history else observation
 
     def act(self, observation: np.ndarray | Sequence[float]) -> np.ndarray:
         """The action `[A]` for an observation `[S]`, both in raw units; it is taken to be the one that is carried out.
@@ -81,11 +88,14 @@ class Controller:
             )
         if not np.isfinite(observed).all():
             raise KoopaxError(f"the observation is {observed.tolist()}: pass finite numbers.")
-        found, self._state = self._decide(self._arrays, observed, self._state, self._past, np.uint32(self._number))
+        told = self._with_history(observed)
+        found, self._state = self._decide(self._arrays, told, self._state, self._past, np.uint32(self._number))
         action = np.asarray(found)  # waits for it
         self._number += 1
         if self._remembered:
             self._past = np.concatenate([self._past[1:], action[None]])
+        if self._history:
+            self._seen = told[1:]
         if isinstance(self._state, QPState) and not self._state.feasible:
             raise infeasible(self.planner.longest, observed)
         return action
@@ -122,19 +132,16 @@ def _by_name(
 
 
 def _compiled(
-    planner: Planner, seen: PlanningModel, sizes: tuple[int, int], remembered: int, initial: PlanState, seed: int
+    planner: Planner, seen: PlanningModel, example: tuple[np.ndarray, np.ndarray], initial: PlanState, seed: int
 ) -> tuple[Any, Any]:
-    """The arrays of planner and model, and the program of a decision, compiled for them."""
+    """The arrays of planner and model, and the program of a decision for observations and past actions like these."""
     arrays, rest = eqx.partition((planner, seen), eqx.is_array)
-    key = jax.random.key(seed)
+    key, remembers = jax.random.key(seed), len(example[1]) > 0
 
     def decide(arrays: Any, observation: Any, state: PlanState, past: Any, number: Any) -> tuple[Any, PlanState]:
         planner, seen = eqx.combine(arrays, rest)
-        past_actions = past if remembered else None
         own_key = jax.random.fold_in(key, number)
-        decision = planner.plan(seen, observation, state, key=own_key, past_actions=past_actions)
+        decision = planner.plan(seen, observation, state, key=own_key, past_actions=past if remembers else None)
         return decision.action, decision.state
 
-    observation = np.zeros(sizes[0], np.float32)
-    past = np.full((remembered, sizes[1]), np.nan, np.float32)
-    return arrays, jax.jit(decide).lower(arrays, observation, initial, past, np.uint32(0)).compile()
+    return arrays, jax.jit(decide).lower(arrays, example[0], initial, example[1], np.uint32(0)).compile()
