@@ -80,7 +80,8 @@ def run(budget: BalanceBudget, place: Place) -> list[dict[str, Any]]:
     cells = [Setting(plant, model, s) for s in range(budget.seeds) for plant in budget.plants for model in MODELS]
     jobs = [Job(f"{c.plant}-{c.model}-{c.seed}", {**asdict(c), **_sizes(budget)}) for c in cells]
 
-    def run_cells(numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run_cells(numbers: Sequence[int], place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
+        del place  # nothing is kept besides the document
         for number in numbers:
             yield number, {"made_of": jobs[number].made_of, **_run_cell(cells[number], budget)}
 

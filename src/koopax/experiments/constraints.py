@@ -92,7 +92,8 @@ def run(budget: ConstraintsBudget, place: Place) -> list[dict[str, Any]]:
         for plant, arm in cells
     ]
 
-    def run_cells(numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run_cells(numbers: Sequence[int], place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
+        del place  # nothing is kept besides the document
         for number in numbers:
             yield number, {"made_of": jobs[number].made_of, **_run_cell(*cells[number], budget)}
 

@@ -67,7 +67,7 @@ def run(budget: SwingUpBudget, place: Place) -> list[dict[str, Any]]:
     """Run what is not finished yet and return every planner's document."""
     jobs = [Job(planner, {"planner": planner, **asdict(budget)}) for planner in PLANNERS]
 
-    def run_cells(numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run_cells(numbers: Sequence[int], place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
         model = _trained(budget, place)
         for number in numbers:
             yield number, {"made_of": jobs[number].made_of, **_run_cell(PLANNERS[number], model, budget)}
