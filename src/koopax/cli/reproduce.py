@@ -21,9 +21,9 @@ def reproduce(
     Finished cells are kept, so it can be stopped and started at will.
 
     Args:
-            experiment: prediction, speed, init-ablation, latent-ablation, gradients, planning, planning-
-            long, representation, small-data, imagination, sensors, balance, constraints, swing-up, or what
-            found the defaults: search, planning-options.
+        experiment: prediction, speed, init-ablation, latent-ablation, gradients, planning, planning-long,
+            representation, small-data, imagination, sensors, balance, constraints, swing-up, or what found the
+            defaults: search, planning-options.
         budget: smoke (seconds), cpu (hours on two cores) or paper (published amounts of data, batch, horizon; the data
             comes from koopax's own policies).
         out: where results go, one file per cell, a table and a figure.
