@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from koopax.models.dynamics import DynamicsModel
     from koopax.models.files import load_model
     from koopax.planning.control import control_trained as plan
+    from koopax.planning.controller import Controller
     from koopax.reporting.build import write_report as report
     from koopax.simulation.env import SimulatedEnv, SimulatedVectorEnv
     from koopax.training.fitting import fit, fit_seeds
     from koopax.training.run import Run
 
 _HOMES = {
+    "Controller": "koopax.planning.controller",
     "DynamicsModel": "koopax.models.dynamics",
     "Episodes": "koopax.data",
     "Estimator": "koopax.evaluation.estimator",
@@ -50,6 +52,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Controller",
     "DynamicsModel",
     "Episodes",
     "Estimator",

@@ -5,6 +5,8 @@ as one compiled function at the shapes that it has inside a plan, and counted as
 proposals once, dynamics, reward and value for the samples of every iteration and once for the proposals. What is left
 of the whole is `rest`: drawing candidates, ranking and refitting. It can come out a little below zero, because inside a
 plan the compiler fuses parts.
+
+What a control loop waits for with every planner is measured beside it, see `koopax.bench.decisions`.
 """
 
 import statistics
@@ -20,6 +22,7 @@ from koopax.agents.tdmpc.arms import PUBLISHED
 from koopax.agents.tdmpc.config import TDMPCConfig
 from koopax.agents.tdmpc.planning_model import AgentModel
 from koopax.bench.clock import Watch, interleave
+from koopax.bench.decisions import measure_decisions
 from koopax.bench.document import document
 
 STATE_SIZE, ACTION_SIZE = 17, 6  # cheetah-run's
@@ -35,6 +38,7 @@ def measure(
     published: bool = False,
     samples: int | None = None,
     rounds: int = 9,
+    decisions: int = 300,
     watch: Watch = lambda done, total: None,
 ) -> dict[str, Any]:
     """The document that `koopax bench plan --json` prints.
@@ -45,6 +49,7 @@ def measure(
         published: with the sizes of TD-MPC's paper instead of the agent's own.
         samples: candidates per iteration, if not the agent's.
         rounds: interleaved rounds; the median counts.
+        decisions: of every planner for a single environment, see `koopax.bench.decisions`; 0 for none.
         watch: told how many visits are done, and of how many.
     """
     if not cores or not horizons or min(rounds, *horizons) < 1:
@@ -62,7 +67,9 @@ def measure(
     by_name = {(row["core"], row["horizon"]): row["ms_per_decision"] for row in results}
     ratio = by_name[COMPARED[0]] / by_name[COMPARED[1]] if all(name in by_name for name in COMPARED) else None
     settings = {"cores": cores, "horizons": horizons, "published": published, "samples": samples, "rounds": rounds}
-    found = {"results": results, "koopman_20_over_mlp_5": ratio, "published_sizes": published}
+    planners = measure_decisions(horizon=20, samples=64, decisions=decisions, watch=watch) if decisions else []
+    settings["decisions"] = decisions
+    found = {"results": results, "planners": planners, "koopman_20_over_mlp_5": ratio, "published_sizes": published}
     return document("plan", settings, found)
 
 

@@ -9,12 +9,12 @@ from koopax.bench.settings import SpeedSettings
 from koopax.cli.output import errors, print_json, progress_bar, results
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 app = tyro.extras.SubcommandApp()
 
 
-def _show(found: dict[str, Any], table: "Table", *, json: bool, out: Path | None) -> None:
+def _show(found: dict[str, Any], table: "RenderableType", *, json: bool, out: Path | None) -> None:
     """Write a measurement where it is asked for, and print it."""
     from koopax.bench.document import write
 
@@ -117,9 +117,10 @@ def plan(
     published: bool = False,
     samples: int | None = None,
     rounds: int = 9,
+    decisions: int = 300,
     out: Path | None = None,
 ) -> None:
-    """Time a decision of TD-MPC's planner for each core and horizon, and its parts.
+    """Time a decision of TD-MPC's planner for each core and horizon, and its parts; and one of every planner.
 
     Args:
         json: print one JSON document.
@@ -128,6 +129,7 @@ def plan(
         published: the sizes of TD-MPC's paper instead of the agent's own.
         samples: candidates per iteration, if not the agent's.
         rounds: interleaved rounds; the median counts.
+        decisions: of every planner for one environment, with 64 samples and 20 steps where it has some; 0 for none.
         out: a JSON file to write, such as results/plan-speed.json.
     """
     from koopax.bench.plan import measure
@@ -135,9 +137,35 @@ def plan(
 
     with progress_bar("measuring") as watch:
         found = measure(
-            cores=cores, horizons=horizons, published=published, samples=samples, rounds=rounds, watch=watch
+            cores=cores,
+            horizons=horizons,
+            published=published,
+            samples=samples,
+            rounds=rounds,
+            decisions=decisions,
+            watch=watch,
         )
     _show(found, plan_table(found), json=json, out=out)
+
+
+@app.command
+def qp(
+    *, json: bool = False, horizons: tuple[int, ...] = (20, 40), decisions: int = 200, out: Path | None = None
+) -> None:
+    """Time the solvers of the convex program that a constrained plan is, on the same problems.
+
+    Args:
+        json: print one JSON document.
+        horizons: steps of a plan.
+        decisions: problems in a row.
+        out: a JSON file to write, such as results/qp-solvers.json.
+    """
+    from koopax.bench.qp import measure
+    from koopax.cli.tables import qp_table
+
+    with progress_bar("measuring") as watch:
+        found = measure(horizons=horizons, decisions=decisions, watch=watch)
+    _show(found, qp_table(found), json=json, out=out)
 
 
 @app.command

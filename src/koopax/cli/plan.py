@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
@@ -28,6 +28,10 @@ def plan(
     goal: tuple[float, ...] | None = None,
     state_cost: tuple[float, ...] | None = None,
     action_cost: tuple[float, ...] | None = None,
+    state_bounds: tuple[float, ...] | None = None,
+    action_bounds: tuple[float, ...] | None = None,
+    rate_bounds: tuple[float, ...] | None = None,
+    hard: bool = False,
     best: bool = False,
     environments: int | None = None,
     seed: int = 0,
@@ -39,15 +43,19 @@ def plan(
         run: a run folder or a .koopax file.
         env: the environment, which must be the one that the model was trained on.
         episodes: how many whole episodes.
-        planner: mppi, cem, icem, gradient or lqr.
+        planner: mppi, cem, icem, gradient, lqr or qp.
         horizon: steps of a plan.
         samples: candidates in each iteration of a search.
-        iterations: rounds of a search.
+        iterations: rounds of a search, or programs of a qp.
         reward: MODULE:FUNCTION of (states, actions, next_states) in jax.numpy, instead of the learned reward.
         reencode_every: decode and encode again after so many steps of a plan, or never; as the model does by default.
-        goal: for lqr: the state to reach.
-        state_cost: for lqr: weight of each component of the state's squared distance to the goal.
-        action_cost: for lqr: weight of each component of the squared action, or one for all; 0.01 by default.
+        goal: for lqr and qp: the state to reach.
+        state_cost: for lqr and qp: weight of each component of the state's squared distance to the goal.
+        action_cost: for lqr and qp: weight of each component of the squared action, or one for all; 0.01 by default.
+        state_bounds: for qp: a pair LOW HIGH for each component of the state, with -inf and inf for none.
+        action_bounds: for qp: a pair for each component of the action, or one for all, besides the environment's own.
+        rate_bounds: for qp: of the change of the action from step to step, likewise, or one number for ± it.
+        hard: for qp: fail where the state can't be kept within its bounds, instead of leaving them as little as can be.
         best: the model with the lowest validation loss instead of the last one.
         environments: how many run in lock step; at most 10 by default.
         seed: of the environments and the planner.
@@ -56,15 +64,20 @@ def plan(
     from koopax._provenance import provenance
     from koopax.cli.tables import control_table
     from koopax.planning.choice import QuadraticCost
+    from koopax.planning.constraints import Constraints
     from koopax.planning.control import control_trained
     from koopax.training.tasks import load_trained
 
     cost = {"goal": goal, "state_cost": state_cost, "action_cost": action_cost}
-    search = {"samples": samples, "iterations": iterations, "reward": reward, "reencode_every": reencode_every}
-    for name, value in (search if planner == "lqr" else cost).items():
-        if value is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise KoopaxError(f"{option} means nothing to the planner {planner!r}: leave it out, or choose another.")
+    limits = {"state_bounds": state_bounds, "action_bounds": action_bounds, "rate_bounds": rate_bounds}
+    _refuse(
+        planner,
+        lqr=cost | {"horizon": horizon},
+        qp={**cost, **limits, "hard": hard or None, "horizon": horizon, "iterations": iterations}
+        | {"reencode_every": reencode_every},
+        search={"horizon": horizon, "samples": samples, "iterations": iterations}
+        | {"reward": reward, "reencode_every": reencode_every},
+    )
     model = load_trained(run, best=best)
     with _progress(episodes) as watch:
         result = control_trained(
@@ -76,6 +89,7 @@ def plan(
             environments=environments,
             reward=reward,
             cost=QuadraticCost(**{name: value for name, value in cost.items() if value is not None}),
+            constraints=Constraints(**limits, hard=hard),
             reencode_every=reencode_every,
             watch=watch,
             horizon=horizon,
@@ -90,6 +104,15 @@ def plan(
     if result.interrupted:
         errors().print(f"stopped after {len(result.returns)} of {episodes} episodes", style="yellow")
         raise SystemExit(130)
+
+
+def _refuse(planner: str, **options: dict[str, Any]) -> None:
+    """Refuse options that were given and that this planner has no use for."""
+    known = options.get(planner, options["search"])
+    for name, value in {name: value for each in options.values() for name, value in each.items()}.items():
+        if value is not None and name not in known:
+            option = f"--{name.replace('_', '-')}"
+            raise KoopaxError(f"{option} means nothing to the planner {planner!r}: leave it out, or choose another.")
 
 
 @contextmanager

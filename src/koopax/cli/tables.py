@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from rich import box
+from rich.console import Group
 from rich.table import Table
 
 from koopax.cli.output import plain
@@ -157,11 +158,14 @@ def auto_table(found: AutoRun) -> Table:
 
 def control_table(result: ControlResult) -> Table:
     """The returns that `koopax plan` reached, beside those of random actions."""
-    shown = Table("episodes", "mean return", "std", "lowest", "highest", "random actions", "ms per decision")
+    limited = result.violation is not None
+    outside = ("outside the bounds by",) if limited else ()
+    shown = Table("episodes", "mean return", "std", "lowest", "highest", "random actions", "ms per decision", *outside)
     found = [np.mean, np.std, np.min, np.max]
     numbers = [f"{function(result.returns):.1f}" if result.returns else "–" for function in found]
     reference = "–" if result.random_return is None else f"{result.random_return:.1f}"
-    shown.add_row(str(len(result.returns)), *numbers, reference, f"{result.ms_per_decision:.2f}")
+    beyond = (f"{result.violation:.2g}",) if limited else ()
+    shown.add_row(str(len(result.returns)), *numbers, reference, f"{result.ms_per_decision:.2f}", *beyond)
     return shown
 
 
@@ -209,8 +213,34 @@ def rollout_table(found: dict[str, Any]) -> Table:
     return shown
 
 
-def plan_table(found: dict[str, Any]) -> Table:
+def plan_table(found: dict[str, Any]) -> Group:
     """What `koopax bench plan` found: milliseconds per decision and their parts, a line per core and horizon."""
+    return Group(_parts_table(found), *([_decisions_table(found["planners"])] if found["planners"] else []))
+
+
+def _decisions_table(rows: list[dict[str, Any]]) -> Table:
+    """Percentiles of a decision of every planner."""
+    shown = Table("planner", "model", "p50", "p99", "processor p50", "p99", title="milliseconds, one environment")
+    for row in rows:
+        numbers = (row[name] for name in ("p50_ms", "p99_ms", "processor_p50_ms", "processor_p99_ms"))
+        shown.add_row(row["planner"], row["model"], *(f"{number:.2f}" for number in numbers))
+    shown.caption = f"load {rows[0]['load']}"
+    return shown
+
+
+def qp_table(found: dict[str, Any]) -> Table:
+    """What `koopax bench qp` found."""
+    shown = Table("solver", "steps", "p50", "p99", "processor p50", "p99", "first action", title="milliseconds")
+    for row in found["results"]:
+        numbers = (row[name] for name in ("p50_ms", "p99_ms", "processor_p50_ms", "processor_p99_ms"))
+        away = row["first_action_from_clarabel"]
+        told = "–" if away is None else f"{away:.1g}"
+        shown.add_row(row["solver"], str(row["horizon"]), *(f"{number:.2f}" for number in numbers), told)
+    shown.caption = "first action: how far from Clarabel's at most, in units of the bounds"
+    return shown
+
+
+def _parts_table(found: dict[str, Any]) -> Table:
     ratio, names = found["koopman_20_over_mlp_5"], list(found["results"][0]["parts"])
     shown = Table("core", "steps", "ms", *names, title="milliseconds per decision")
     for row in found["results"]:

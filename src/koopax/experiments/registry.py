@@ -4,6 +4,8 @@ from typing import Any
 
 from koopax._errors import unknown_name
 from koopax.experiments import (
+    balance,
+    constraints,
     gradients,
     imagination,
     init_ablation,
@@ -16,6 +18,7 @@ from koopax.experiments import (
     sensors,
     small_data,
     speed,
+    swing_up,
 )
 from koopax.experiments.experiment import Experiment
 
@@ -35,6 +38,9 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         imagination.EXPERIMENT,
         sensors.EXPERIMENT,
         small_data.EXPERIMENT,
+        balance.EXPERIMENT,
+        constraints.EXPERIMENT,
+        swing_up.EXPERIMENT,
     )
 }
 

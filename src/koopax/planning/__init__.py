@@ -9,8 +9,10 @@ from koopax._lazy import export_lazily
 
 if TYPE_CHECKING:
     from koopax.planning.cem import CEM, CEMConfig
-    from koopax.planning.choice import PLANNERS, QuadraticCost, make_lqr, make_search
+    from koopax.planning.choice import PLANNERS, QuadraticCost, make_lqr, make_planner, make_search
+    from koopax.planning.constraints import Constraints
     from koopax.planning.control import control_environment, control_trained, plan_many
+    from koopax.planning.controller import Controller
     from koopax.planning.gradient import GradientConfig, GradientPlanner
     from koopax.planning.icem import ICEM, ICEMConfig
     from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
@@ -18,14 +20,17 @@ if TYPE_CHECKING:
     from koopax.planning.mppi import MPPI, MPPIConfig
     from koopax.planning.planner import Decision, Diagnostics, Planner
     from koopax.planning.protocol import Box, PlanningModel, ProposingModel, RememberingModel, follow_policy
+    from koopax.planning.qp import QP, QPConfig
     from koopax.planning.result import ControlProgress, ControlResult
 
 _MODULES = {
     "Box": "protocol",
     "CEM": "cem",
     "CEMConfig": "cem",
+    "Constraints": "constraints",
     "ControlProgress": "result",
     "ControlResult": "result",
+    "Controller": "controller",
     "Decision": "planner",
     "Diagnostics": "planner",
     "GradientConfig": "gradient",
@@ -40,6 +45,8 @@ _MODULES = {
     "Planner": "planner",
     "PlanningModel": "protocol",
     "ProposingModel": "protocol",
+    "QP": "qp",
+    "QPConfig": "qp",
     "QuadraticCost": "choice",
     "RememberingModel": "protocol",
     "RewardedModel": "learned",
@@ -49,6 +56,7 @@ _MODULES = {
     "linearise": "lqr",
     "load_reward": "learned",
     "make_lqr": "choice",
+    "make_planner": "choice",
     "make_search": "choice",
     "plan_many": "control",
 }
@@ -59,10 +67,13 @@ __all__ = [
     "LQR",
     "MPPI",
     "PLANNERS",
+    "QP",
     "Box",
     "CEMConfig",
+    "Constraints",
     "ControlProgress",
     "ControlResult",
+    "Controller",
     "Decision",
     "Diagnostics",
     "GradientConfig",
@@ -73,6 +84,7 @@ __all__ = [
     "Planner",
     "PlanningModel",
     "ProposingModel",
+    "QPConfig",
     "QuadraticCost",
     "RememberingModel",
     "RewardedModel",
@@ -82,6 +94,7 @@ __all__ = [
     "linearise",
     "load_reward",
     "make_lqr",
+    "make_planner",
     "make_search",
     "plan_many",
 ]

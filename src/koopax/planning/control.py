@@ -1,7 +1,7 @@
 """Receding-horizon control: plan, take the first action, observe, plan again; several environments in lock step."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
@@ -14,11 +14,15 @@ from koopax._errors import KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.envs import LockStep, action_bounds, make
 from koopax.models.dynamics import DynamicsModel, Reencoding
-from koopax.planning.choice import LQR_HORIZON, PLANNERS, QuadraticCost, make_lqr, make_search
+from koopax.planning.choice import LQR_HORIZON, PLANNERS, REGULATORS, QuadraticCost, make_planner
+from koopax.planning.constraints import Constraints
+from koopax.planning.controller import infeasible
 from koopax.planning.coverage import Coverage, warn_of_narrow_actions
 from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
+from koopax.planning.lqr import LQR
 from koopax.planning.planner import Planner
 from koopax.planning.protocol import Box, PlanningModel, PlanState, RememberingModel, remembered_observations, restarted
+from koopax.planning.qp import QP, QPState
 from koopax.planning.result import ControlProgress, ControlResult
 
 MOST_ENVIRONMENTS = 10
@@ -81,7 +85,7 @@ def control_environment(
     count = min(episodes, environments or MOST_ENVIRONMENTS)
     envs = LockStep(env, count, seed=seed)
     try:
-        return _Controller(planner, seen, envs, episodes, jax.random.key(seed), watch).run()
+        return _Loop(planner, seen, envs, episodes, jax.random.key(seed), watch).run()
     finally:
         envs.close()
 
@@ -96,6 +100,7 @@ def control_trained(
     environments: int | None = None,
     reward: str | None = None,
     cost: QuadraticCost = QuadraticCost(),  # noqa: B008  (frozen)
+    constraints: Constraints = Constraints(),  # noqa: B008  (frozen)
     reencode_every: Reencoding = None,
     watch: Watch = lambda progress: None,
     **settings: Any,
@@ -112,30 +117,35 @@ def control_trained(
         seed: of the environments and the planner.
         environments: stepped together; at most 10 by default.
         reward: `module:function` in the place of the learned reward.
-        cost: for LQR, which knows no other reward.
+        cost: for LQR and the convex program, which know no other reward.
+        constraints: for the convex program.
         reencode_every: decode and encode again after so many steps of a plan, or "never"; as the model does by default.
         watch: told after every decision how far it is.
         **settings: of the planner, such as `horizon=20, samples=128`; those that are None are left at its own.
     """
     sizes = model.config.state_size, model.config.action_size
-    _check_choice(planner, reward, cost, reencode_every)
-    if reward is None:
+    _check_choice(planner, reward, cost, constraints, reencode_every)
+    box = box_of(env, *sizes)
+    chosen = make_planner(
+        planner, model, box, cost=cost, constraints=constraints, reencode_every=reencode_every, **settings
+    )
+    if planner in REGULATORS:
+        seen = chosen.seen(model)
+    elif reward is None:
         seen = LearnedModel(model, reencode_every)
     else:
         seen = RewardedModel(model, load_reward(reward, *sizes), reencode_every)
-    box = box_of(env, *sizes)
-    if planner == "lqr":
-        horizon = LQR_HORIZON if settings.get("horizon") is None else settings["horizon"]
-        chosen, searched = make_lqr(model, box, cost, horizon=horizon), asdict(cost) | {"horizon": horizon}
-        seen = chosen.seen(model)
-    else:
-        chosen = make_search(planner, box, **settings)
-        searched = asdict(chosen.config)
+    searched = _settings_of(chosen, cost, constraints, settings)
+    limits = chosen.solver.program.limits if isinstance(chosen, QP) else None
+    met = 0.0
     warn_of_narrow_actions(model.normaliser, box)
     coverage = Coverage(model, searched["horizon"])
 
     def watch_both(progress: ControlProgress) -> None:
+        nonlocal met
         coverage.add(progress.actions, progress.taken)
+        if limits is not None:
+            met = max(met, float(limits.violation(progress.taken.next_observations).max()))
         watch(progress)
 
     found = control_environment(
@@ -148,19 +158,40 @@ def control_trained(
         found,
         states_outside=coverage.outside,
         prediction_error=error,
+        violation=None if limits is None else met,
         random_return=None if found.interrupted else random_return(env, found.environments, seed),
         settings=used | {"environments": found.environments, "seed": seed} | searched,
     )
 
 
-def _check_choice(planner: str, reward: str | None, cost: QuadraticCost, reencode_every: Reencoding) -> None:
+def _settings_of(
+    planner: Planner, cost: QuadraticCost, constraints: Constraints, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a planner was made of, for the record."""
+    if isinstance(planner, LQR):
+        horizon = settings.get("horizon")
+        return asdict(cost) | {"horizon": LQR_HORIZON if horizon is None else horizon}
+    if isinstance(planner, QP):
+        return asdict(cost) | asdict(constraints) | asdict(planner.config) | {"linear": planner.linear}
+    return asdict(planner.config)  # type: ignore[attr-defined]  (all that search have one)
+
+
+def _check_choice(
+    planner: str, reward: str | None, cost: QuadraticCost, constraints: Constraints, reencode_every: Reencoding
+) -> None:
     """Refuse a planner that is not there, and settings that it has no use for."""
     if planner not in PLANNERS:
         raise unknown_name("planner", planner, list(PLANNERS))
-    if planner == "lqr" and reward is not None:
-        raise KoopaxError("planner 'lqr' takes a quadratic cost, not --reward: pass --goal, or choose another planner.")
-    if planner != "lqr" and (cost.goal is not None or cost.state_cost is not None):
-        raise KoopaxError(f"--goal and --state-cost are for planner 'lqr', not {planner!r}: pass --reward instead.")
+    if planner in REGULATORS and reward is not None:
+        raise KoopaxError(
+            f"planner {planner!r} takes a quadratic cost, not --reward: pass --goal, or choose another planner."
+        )
+    if planner not in REGULATORS and (cost.goal is not None or cost.state_cost is not None):
+        raise KoopaxError(
+            f"--goal and --state-cost are for planners 'lqr' and 'qp', not {planner!r}: pass --reward instead."
+        )
+    if planner != "qp" and constraints != Constraints():
+        raise KoopaxError(f"bounds are kept by planner 'qp', not {planner!r}: choose it, or leave them out.")
     if isinstance(reencode_every, int) and reencode_every < 1:
         raise KoopaxError(f"reencode_every is {reencode_every}: use 1 or more steps, or 'never'.")
 
@@ -201,7 +232,7 @@ def box_of(env: str, state_size: int, action_size: int) -> Box:
     return Box(low, high)
 
 
-class _Controller:
+class _Loop:
     """The state of a running `control_environment`."""
 
     def __init__(
@@ -226,6 +257,7 @@ class _Controller:
         self.returns: dict[int, float] = {}
         self.lengths: dict[int, int] = {}
         self.milliseconds: list[float] = []
+        self.violation = 0.0
 
     def run(self) -> ControlResult:
         """Until every episode is finished, or Ctrl-C."""
@@ -241,6 +273,7 @@ class _Controller:
             ms_per_decision=float(np.median(self.milliseconds)) / self.count if self.milliseconds else float("nan"),
             environments=self.count,
             interrupted=interrupted,
+            planned_violation=self.violation if isinstance(self.planner, QP) else None,
         )
 
     def _run(self) -> None:
@@ -283,4 +316,13 @@ class _Controller:
         actions, states = plan_many(self.planner, self.model, observations, states, key=key, past_actions=past)
         chosen = np.asarray(actions)  # waits for it
         self.milliseconds.append(1000 * (time.perf_counter() - began))
+        if isinstance(states, QPState):
+            self._look_at_limits(states)
         return chosen, states
+
+    def _look_at_limits(self, states: QPState) -> None:
+        """Note how far plans leave soft bounds; where hard ones can't be kept, that is the end."""
+        for number in np.flatnonzero(~np.asarray(states.feasible)):
+            if self._unfinished(int(number)):
+                raise infeasible(self.planner.longest, self.envs.observations[number])
+        self.violation = max(self.violation, float(np.max(states.violation)))

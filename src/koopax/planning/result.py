@@ -38,6 +38,10 @@ class ControlResult:
     """How many were planned for together."""
     interrupted: bool = False
     """Whether Ctrl-C ended it early: then only the episodes that were finished count."""
+    planned_violation: float | None = None
+    """How far plans left the state's bounds, at most, where the planner knows of some."""
+    violation: float | None = None
+    """How far the states that were met left their bounds, at most, where there are some."""
     random_return: float | None = None
     """Mean return of actions drawn evenly from the bounds, in the same environments, where it was asked for."""
     states_outside: float | None = None
