@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from koopax.collection.collecting import collect
     from koopax.collection.loading import load
     from koopax.data import Episodes
+    from koopax.evaluation.calibration import calibrate, coverage
     from koopax.evaluation.estimator import Estimator
     from koopax.evaluation.filter_noise import fit_noise
     from koopax.evaluation.gradients import gradient_profile
@@ -19,17 +20,20 @@ if TYPE_CHECKING:
     from koopax.evaluation.spectrum import analyse_spectrum
     from koopax.exporting.export import export_model as export
     from koopax.models.dynamics import DynamicsModel
+    from koopax.models.ensemble import Ensemble
     from koopax.models.files import load_model
     from koopax.planning.control import control_trained as plan
     from koopax.planning.controller import Controller
     from koopax.reporting.build import write_report as report
     from koopax.simulation.env import SimulatedEnv, SimulatedVectorEnv
+    from koopax.training.ensembles import load_ensemble
     from koopax.training.fitting import fit, fit_seeds
     from koopax.training.run import Run
 
 _HOMES = {
     "Controller": "koopax.planning.controller",
     "DynamicsModel": "koopax.models.dynamics",
+    "Ensemble": "koopax.models.ensemble",
     "Episodes": "koopax.data",
     "Estimator": "koopax.evaluation.estimator",
     "KoopaxError": "koopax._errors",
@@ -38,13 +42,16 @@ _HOMES = {
     "SimulatedEnv": "koopax.simulation.env",
     "SimulatedVectorEnv": "koopax.simulation.env",
     "analyse_spectrum": "koopax.evaluation.spectrum",
+    "calibrate": "koopax.evaluation.calibration",
     "collect": "koopax.collection.collecting",
+    "coverage": "koopax.evaluation.calibration",
     "export": "koopax.exporting.export:export_model",
     "fit": "koopax.training.fitting",
     "fit_noise": "koopax.evaluation.filter_noise",
     "fit_seeds": "koopax.training.fitting",
     "gradient_profile": "koopax.evaluation.gradients",
     "load": "koopax.collection.loading",
+    "load_ensemble": "koopax.training.ensembles",
     "load_model": "koopax.models.files",
     "plan": "koopax.planning.control:control_trained",
     "prediction_error": "koopax.evaluation.prediction",
@@ -54,6 +61,7 @@ _HOMES = {
 __all__ = [
     "Controller",
     "DynamicsModel",
+    "Ensemble",
     "Episodes",
     "Estimator",
     "KoopaxError",
@@ -63,13 +71,16 @@ __all__ = [
     "SimulatedVectorEnv",
     "__version__",
     "analyse_spectrum",
+    "calibrate",
     "collect",
+    "coverage",
     "export",
     "fit",
     "fit_noise",
     "fit_seeds",
     "gradient_profile",
     "load",
+    "load_ensemble",
     "load_model",
     "plan",
     "prediction_error",

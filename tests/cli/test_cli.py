@@ -186,9 +186,9 @@ def test_several_seeds_are_several_runs(folder):
     koopax(*settings, "--steps", 100, "--out", "runs/alone", cwd=folder)
     alone = json.loads(koopax("evaluate", "runs/alone", "--horizon", 5, "--json", cwd=folder).stdout)
     assert alone["state"]["normalised"] == pytest.approx(errors[0]["state"]["normalised"], rel=0.01)
-    refused = koopax("evaluate", "runs/several", cwd=folder, check=False)
-    assert refused.returncode == 2
-    assert "name one" in refused.stderr
+    together = json.loads(koopax("evaluate", "runs/several", "--horizon", 5, "--json", cwd=folder).stdout)
+    assert together["ensemble"]["members"] == 2
+    assert together["baselines"] == errors[0]["baselines"]
 
 
 def wait_for(condition, process):

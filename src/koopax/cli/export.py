@@ -31,9 +31,9 @@ def export(
     """
     from koopax.cli.tables import export_table
     from koopax.exporting.export import export_model
-    from koopax.training.tasks import load_trained
+    from koopax.training.tasks import load_one
 
-    exported = export_model(load_trained(run, best=best), to, out, horizon=horizon, name=name)
+    exported = export_model(load_one(run, best=best), to, out, horizon=horizon, name=name)
     if json:
         print_json(exported.document)
     else:

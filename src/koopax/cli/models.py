@@ -171,13 +171,14 @@ def evaluate(
     best: bool = False,
     reencode_every: int | Literal["never"] | None = None,
     whole_episodes: bool = False,
+    level: float | None = None,
     json: bool = False,
     columns: TableColumns = TableColumns(),  # noqa: B008  (frozen)
 ) -> None:
     """Predict test windows and print the error at every step of the horizon.
 
     Args:
-        run: a run folder or a .koopax file.
+        run: a run folder or a .koopax file; or the folder of a training with --seeds, whose seeds predict together.
         source: a dataset to test on; of the run's own, which is the default, only the test episodes.
         horizon: steps to predict.
         windows: how many windows, fixed by the seed.
@@ -186,17 +187,27 @@ def evaluate(
         reencode_every: decode and encode again after so many steps, or never; as the model does by default.
         whole_episodes: instead of windows, predict every episode from its first observations to its end, and print the
             error and the fit in percent of each column.
+        level: such as 0.9: how often intervals of that level hold what happened at every step, and how wide they are.
         json: print one JSON document.
         columns: for CSV and Parquet tables.
     """
-    from koopax.cli.tables import error_table, whole_table
+    from koopax.cli.tables import coverage_table, error_table, whole_table
+    from koopax.evaluation.calibration import coverage
+    from koopax.evaluation.disagreement import disagreement
     from koopax.evaluation.prediction import prediction_error
+    from koopax.models.ensemble import Ensemble
+    from koopax.models.intervals import calibration_for, check_level, check_returns
     from koopax.training.tasks import model_and_test_episodes, reference_of
 
+    if level is not None:
+        check_level(level)
     model, episodes = model_and_test_episodes(run, source, best=best, **columns.options())
     if whole_episodes:
         from koopax.evaluation.whole import whole_episodes as predict_whole
 
+        if level is not None or isinstance(model, Ensemble):
+            asked = "--level" if level is not None else "several seeds"
+            raise KoopaxError(f"--whole-episodes is for the prediction of one model, without {asked}: leave one out.")
         with progress_bar("predicting") as watch:
             whole = predict_whole(model, episodes, reencode_every=reencode_every, watch=watch)
         if json:
@@ -204,6 +215,9 @@ def evaluate(
         else:
             results().print(whole_table(whole))
         return
+    if level is not None:
+        calibration_for(model, level, horizon)
+        check_returns(model, reencode_every)
     with progress_bar("predicting") as watch:
         error = prediction_error(
             model,
@@ -215,10 +229,17 @@ def evaluate(
             references=reference_of(run, model),
             watch=watch,
         )
+    chosen: dict[str, Any] = {"horizon": horizon, "windows": windows, "seed": seed}
+    held = None if level is None else coverage(model, episodes, level=level, **chosen)
     if json:
-        print_json(error.to_json())
-    else:
-        results().print(error_table([error]))
+        document = error.to_json()
+        if isinstance(model, Ensemble):
+            document["ensemble"] = disagreement(model, episodes, **chosen)
+        print_json(document | ({} if held is None else {"coverage": held.to_json()}))
+        return
+    results().print(error_table([error]))
+    if held is not None:
+        results().print(coverage_table(held))
 
 
 def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 20, json: bool = False) -> None:
@@ -232,12 +253,12 @@ def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 2
     """
     from koopax.cli.tables import spectrum_table
     from koopax.evaluation.spectrum import analyse_spectrum
-    from koopax.training.tasks import load_trained, model_and_test_episodes
+    from koopax.training.tasks import load_one, model_and_test_episodes
 
-    model, episodes = load_trained(run), None
+    model, episodes = load_one(run), None
     if run.is_dir():
         try:
-            model, episodes = model_and_test_episodes(run, None)
+            _, episodes = model_and_test_episodes(run, None)
         except KoopaxError as error:
             errors().print(
                 f"without the importance of modes, as the run's data is not at hand: {error}", soft_wrap=True

@@ -25,6 +25,7 @@ def plan(
     iterations: int | None = None,
     reward: str | None = None,
     reencode_every: int | Literal["never"] | None = None,
+    risk: float = 0.0,
     goal: tuple[float, ...] | None = None,
     state_cost: tuple[float, ...] | None = None,
     action_cost: tuple[float, ...] | None = None,
@@ -40,7 +41,7 @@ def plan(
     """Control an environment by planning with a trained model, and report the returns beside those of random actions.
 
     Args:
-        run: a run folder or a .koopax file.
+        run: a run folder or a .koopax file; or the folder of a training with --seeds, whose seeds plan together.
         env: the environment, which must be the one that the model was trained on.
         episodes: how many whole episodes.
         planner: mppi, cem, icem, gradient, lqr or qp.
@@ -49,6 +50,7 @@ def plan(
         iterations: rounds of a search, or programs of a qp.
         reward: MODULE:FUNCTION of (states, actions, next_states) in jax.numpy, instead of the learned reward.
         reencode_every: decode and encode again after so many steps of a plan, or never; as the model does by default.
+        risk: for the folder of a training with --seeds: weight on the disagreement of the seeds, 0 for their mean.
         goal: for lqr and qp: the state to reach.
         state_cost: for lqr and qp: weight of each component of the state's squared distance to the goal.
         action_cost: for lqr and qp: weight of each component of the squared action, or one for all; 0.01 by default.
@@ -91,6 +93,7 @@ def plan(
             cost=QuadraticCost(**{name: value for name, value in cost.items() if value is not None}),
             constraints=Constraints(**limits, hard=hard),
             reencode_every=reencode_every,
+            risk=risk,
             watch=watch,
             horizon=horizon,
             samples=samples,

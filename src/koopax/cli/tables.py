@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 
 from koopax.cli.output import plain
+from koopax.evaluation.calibration import Coverage
 from koopax.evaluation.prediction import ErrorCurve, PredictionError
 from koopax.evaluation.spectrum import SpectrumAnalysis
 from koopax.evaluation.whole import WholeEpisodes
@@ -72,6 +73,32 @@ def whole_table(found: WholeEpisodes) -> Table:
         table.add_row("reward", _short(found.reward.rmse), f"{found.reward.fit_percent:.1f} %")
     if found.nonfinite:
         table.caption = f"predictions that diverged: {found.nonfinite} of {found.episodes}"
+    return table
+
+
+def coverage_table(found: Coverage, *, rows: int = 8) -> Table:
+    """How often intervals hold what happened at some steps of the horizon and on average, and how wide they are."""
+    table = Table(
+        title=f"intervals of level {found.level:g}: how often they hold what happened, and their mean width",
+        caption="widths in units of the training data's standard deviation; CRPS is the continuous ranked probability "
+        "score of all levels together, lower is better",
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("step", justify="right")
+    parts = {name: part for name, part in (("state", found.state), ("reward", found.reward)) if part is not None}
+    for name in parts:
+        table.add_column(f"{name}\ncoverage", justify="right")
+        table.add_column(f"{name}\nwidth", justify="right")
+    for step in _spread(len(found.state.per_step), rows):
+        cells = [(part.per_step[step - 1], part.width_per_step[step - 1]) for part in parts.values()]
+        table.add_row(str(step), *(text for held, width in cells for text in (f"{held:.1%}", _short(width))))
+    table.add_section()
+    means = [(f"{part.per_step.mean():.1%}", _short(part.width_per_step.mean())) for part in parts.values()]
+    table.add_row("mean", *(text for pair in means for text in pair), style="bold")
+    table.add_row("CRPS", *(text for part in parts.values() for text in ("", _short(part.crps))))
     return table
 
 

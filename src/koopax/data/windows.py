@@ -217,6 +217,19 @@ def fixed_windows(
     return FixedWindows(episodes, _rows_of(np, numbers, before, first_rows), horizon, batch_size, past)
 
 
+def even_windows(
+    episodes: Episodes, horizon: int, count: int, *, batch_size: int = 1000, past: int = 0
+) -> FixedWindows:
+    """`count` windows evenly spread over all places where one fits, in order; all there are, where there are fewer."""
+    if count < 1 or batch_size < 1:
+        raise KoopaxError(f"{count} windows in batches of {batch_size}: both must be at least 1.")
+    before, first_rows = _counted(episodes, horizon)
+    total = int(before[-1])
+    count = min(count, total)
+    numbers = ((2 * np.arange(count) + 1) * total) // (2 * count)
+    return FixedWindows(episodes, _rows_of(np, numbers, before, first_rows), horizon, batch_size, past)
+
+
 def windows_within(numbers: int, episodes: Episodes, horizon: int) -> int:
     """How many windows have no more numbers in their states than that; at least one."""
     return max(1, numbers // ((horizon + 1) * episodes.state_size))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from koopax._lazy import export_lazily
 
 if TYPE_CHECKING:
+    from koopax.evaluation.calibration import Coverage, calibrate, coverage
     from koopax.evaluation.errors import choose_windows, predict_windows, squared_errors
     from koopax.evaluation.estimator import Estimator
     from koopax.evaluation.filter_noise import FilterNoise, fit_noise
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from koopax.evaluation.whole import WholeEpisodes, whole_episodes
 
 _MODULES = {
+    "Coverage": "calibration",
     "ErrorCurve": "prediction",
     "Estimator": "estimator",
     "FilterNoise": "filter_noise",
@@ -25,7 +27,9 @@ _MODULES = {
     "SpectrumAnalysis": "spectrum",
     "analyse_spectrum": "spectrum",
     "WholeEpisodes": "whole",
+    "calibrate": "calibration",
     "choose_windows": "errors",
+    "coverage": "calibration",
     "fit_noise": "filter_noise",
     "whole_episodes": "whole",
     "gradient_profile": "gradients",
@@ -36,6 +40,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "Coverage",
     "ErrorCurve",
     "Estimator",
     "FilterNoise",
@@ -44,7 +49,9 @@ __all__ = [
     "SpectrumAnalysis",
     "WholeEpisodes",
     "analyse_spectrum",
+    "calibrate",
     "choose_windows",
+    "coverage",
     "fit_noise",
     "gradient_profile",
     "mode_importance",

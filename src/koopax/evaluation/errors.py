@@ -17,7 +17,8 @@ from koopax._types import Array, Float
 from koopax.data.episodes import Episodes
 from koopax.data.windows import FixedWindows, Windows, fixed_windows
 from koopax.evaluation.protocol import SEED, WINDOWS
-from koopax.models.dynamics import DynamicsModel, Prediction, Reencoding
+from koopax.models.dynamics import Prediction, Reencoding
+from koopax.models.ensemble import AnyModel
 
 BATCH = 500
 """Windows that are predicted at a time."""
@@ -39,7 +40,7 @@ def choose_windows(
     count: int = WINDOWS,
     seed: int = SEED,
     batch_size: int = BATCH,
-    models: Iterable[DynamicsModel] = (),
+    models: Iterable[AnyModel] = (),
 ) -> FixedWindows:
     """The windows that models are tested on: the same for every model, in the terminal and in the report.
 
@@ -50,7 +51,12 @@ def choose_windows(
 
 
 def predict_windows(
-    model: DynamicsModel, windows: Windows, *, reencode_every: Reencoding = None, return_latents: bool = False
+    model: AnyModel,
+    windows: Windows,
+    *,
+    reencode_every: Reencoding = None,
+    level: float | None = None,
+    return_latents: bool = False,
 ) -> Prediction:
     """Roll every window out from its first state: states [time, batch, state], rewards [time, batch].
 
@@ -67,6 +73,7 @@ def predict_windows(
             past_actions=past,
             durations=durations,
             reencode_every=reencode_every,
+            level=level,
             return_latents=return_latents,
         )
 
@@ -74,7 +81,7 @@ def predict_windows(
     return jax.vmap(rollout, in_axes, out_axes=1)(states, past_actions, windows.actions, windows.durations)
 
 
-def histories(model: DynamicsModel, windows: Windows) -> tuple[Array, Array]:
+def histories(model: AnyModel, windows: Windows) -> tuple[Array, Array]:
     """Raw states [batch, observed, state] and past actions [batch, past, action] at the windows' starts."""
     assert windows.past_states is not None
     assert windows.past_actions is not None
@@ -84,9 +91,7 @@ def histories(model: DynamicsModel, windows: Windows) -> tuple[Array, Array]:
     return jnp.swapaxes(states, 0, 1), jnp.swapaxes(jnp.asarray(actions), 0, 1)
 
 
-def squared_errors(
-    model: DynamicsModel, windows: Windows, *, reencode_every: Reencoding = None
-) -> dict[str, SquaredErrors]:
+def squared_errors(model: AnyModel, windows: Windows, *, reencode_every: Reencoding = None) -> dict[str, SquaredErrors]:
     """The errors of the model (`model`) and of the reference predictors (`constant`, `mean`) on a batch of windows.
 
     `constant` predicts the start state, and the first reward as if it were known, so that its reward error at the first

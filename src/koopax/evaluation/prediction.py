@@ -19,6 +19,7 @@ from koopax.data.windows import Windows
 from koopax.evaluation.errors import BATCH, choose_windows, squared_errors
 from koopax.evaluation.protocol import BASELINES, SEED, WINDOWS
 from koopax.models.dynamics import DynamicsModel, Reencoding
+from koopax.models.ensemble import AnyModel
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class PredictionError:
 
 
 def prediction_error(
-    model: DynamicsModel,
+    model: AnyModel,
     episodes: Episodes,
     *,
     horizon: int = 100,
@@ -116,7 +117,7 @@ def prediction_error(
     """Predict fixed windows of test episodes and compare.
 
     Args:
-        model: the model.
+        model: the model, or an ensemble.
         episodes: test episodes, that the model was not trained on.
         horizon: steps to predict.
         windows: how many windows; all there are, where there are fewer.
@@ -157,7 +158,7 @@ def prediction_error(
 
     state, reward = curves("model")
     return PredictionError(
-        model=model.config.name,
+        model=model.name,
         horizon=horizon,
         windows=done,
         nonfinite=int(totals["nonfinite"]),
@@ -168,7 +169,7 @@ def prediction_error(
 
 
 @eqx.filter_jit
-def _summed_errors(model: DynamicsModel, windows: Windows, reencode_every: Reencoding) -> dict[str, Any]:
+def _summed_errors(model: AnyModel, windows: Windows, reencode_every: Reencoding) -> dict[str, Any]:
     """Squared errors summed over the batch, [time, …], and how many predictions diverged."""
     found = squared_errors(model, windows, reencode_every=reencode_every)
     finite = jnp.isfinite(found["model"].state).all((0, 2)) & jnp.isfinite(found["model"].reward).all(0)

@@ -19,6 +19,7 @@ from koopax.experiments import (
     small_data,
     speed,
     swing_up,
+    uncertainty,
 )
 from koopax.experiments.experiment import Experiment
 
@@ -41,6 +42,7 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         balance.EXPERIMENT,
         constraints.EXPERIMENT,
         swing_up.EXPERIMENT,
+        uncertainty.EXPERIMENT,
     )
 }
 

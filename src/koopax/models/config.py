@@ -49,6 +49,9 @@ class ModelConfig:
     """Networks that see and draw frames, see `koopax.models.images`; the hidden layers then say nothing."""
     history_encoder: str = "stacked"
     """How a network sees them: "stacked" side by side, or "recurrent", which takes any number."""
+    stochastic: bool = False
+    """Whether a Koopman core has noise, whose variance makes intervals as wide as it is unsure; see
+    `koopax.models.stochastic`."""
     reencode_every: int | None = None
     """Steps after which a rollout decodes and encodes again, in training and everywhere else unless told otherwise;
     None for never."""
@@ -76,6 +79,8 @@ class ModelConfig:
         every = self.reencode_every
         if every is not None and (not isinstance(every, int) or every < 1):
             raise KoopaxError(f"reencode_every is {every!r}: use 1 or more steps, or None for never.")
+        if not isinstance(self.stochastic, bool):
+            raise KoopaxError(f"stochastic is {self.stochastic!r}: use true or false.")
         if self.encoder not in ENCODERS:
             raise unknown_name("encoder", self.encoder, list(ENCODERS))
         if self.activation not in ACTIVATIONS:
@@ -101,7 +106,7 @@ class ModelConfig:
     def name(self) -> str:
         """What the model is called in tables: the core's name, or the regression's."""
         if self.encoder == "network":
-            return self.core
+            return f"{self.core}-stochastic" if self.stochastic else self.core
         return "dmdc" if self.encoder_options.get("degree") == 1 else "edmd"
 
     def __hash__(self) -> int:

@@ -30,12 +30,14 @@ from koopax.models.encoding import Encoding, Numbers
 from koopax.models.examples import as_states, check_known, check_rollout, check_shape, whole_history
 from koopax.models.frames import FrameDecoder, FrameEncoder
 from koopax.models.history import DelayedDictionary, HistoryEncoder, Past
+from koopax.models.intervals import Calibration, rollout_with_band
 from koopax.models.latent import LatentDynamics, Start, advance, check_options, core_class, latent_of
 from koopax.models.linear import BilinearReward
 from koopax.models.networks import MLP, LinearPath
 from koopax.models.parts import make_parts
 from koopax.models.presets import PRESETS, suited_preset
 from koopax.models.returns import unroll
+from koopax.models.stochastic import LatentNoise, make_noise
 
 if TYPE_CHECKING:
     from koopax.models.modes import SpectrumAnalysis
@@ -53,6 +55,18 @@ class Prediction(NamedTuple):
     """r̂_t … r̂_{t+T−1}, in raw units."""
     latents: Float[Array, "time latent"] | None = None
     """x̂_{t+1} … x̂_{t+T}, where they were asked for."""
+    lower: Float[Array, "time state"] | None = None
+    """Where the states' intervals begin, for a `level` that was asked for."""
+    upper: Float[Array, "time state"] | None = None
+    """Where they end."""
+    reward_lower: Float[Array, " time"] | None = None
+    """The same of rewards."""
+    reward_upper: Float[Array, " time"] | None = None
+    """The same of rewards."""
+    spread: Float[Array, "time state"] | None = None
+    """Standard deviation of what the members of an ensemble predict."""
+    reward_spread: Float[Array, " time"] | None = None
+    """The same of rewards."""
 
 
 class OneStep(NamedTuple):
@@ -72,12 +86,16 @@ class DynamicsModel(Encoding):
     core: LatentDynamics
     decoder: MLP | LinearPath | FrameDecoder
     reward_head: MLP | BilinearReward | None
+    noise: LatentNoise | None
+    calibration: Calibration | None
     config: ModelConfig = eqx.field(static=True)
 
     def __init__(self, config: ModelConfig, normaliser: Normaliser, *, key: PRNGKeyArray):
         """A model with fresh parameters; `DynamicsModel.create` is the convenient way."""
         self.normaliser = normaliser
         self.encoder, self.core, self.decoder, self.reward_head = make_parts(config, key=key)
+        self.noise = make_noise(config, self.core, key=jax.random.fold_in(key, 1))
+        self.calibration = None
         self.config = config
 
     @classmethod
@@ -116,6 +134,11 @@ class DynamicsModel(Encoding):
         )
         return cls(config, Normaliser.fit(data), key=key)
 
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+        return self.config.name
+
     # Raw units.
 
     def reward(self, latent: Float[Array, " latent"], action: Float[Array, " action"]) -> Float[Array, ""]:
@@ -136,6 +159,7 @@ class DynamicsModel(Encoding):
         durations: Numbers | None = None,
         reencode_every: Reencoding = None,
         return_latents: bool = False,
+        level: float | None = None,
     ) -> Prediction:
         """Predict the states and rewards that a sequence of actions leads to.
 
@@ -149,7 +173,13 @@ class DynamicsModel(Encoding):
                 encoder puts states, or "never"; by default what the model's configuration says. Actions that a latent
                 remembers are kept, as they are known.
             return_latents: also return the latents; the last one continues the rollout with `rollout_from`.
+            level: such as 0.9, also to return intervals that hold what happens with that chance at every step, see
+                `koopax.models.intervals`; as far ahead as the model was calibrated, which training does.
         """
+        if level is not None:
+            asked = {"state": state, "actions": actions, "past_actions": past_actions, "durations": durations}
+            options = {"reencode_every": reencode_every, "return_latents": return_latents}
+            return rollout_with_band(self, self.rollout, asked | options, level)
         # Lists become arrays before anything is compiled: a list's numbers would be constants of the program.
         others = (past_actions, actions, durations)
         given: list[Any] = [as_states(self.config, state), *(None if o is None else jnp.asarray(o) for o in others)]
@@ -169,12 +199,17 @@ class DynamicsModel(Encoding):
         durations: Numbers | None = None,
         reencode_every: Reencoding = None,
         return_latents: bool = False,
+        level: float | None = None,
     ) -> Prediction:
         """As `rollout`, of a batch: states `[batch, state]`, actions `[batch, time, action]`, and so on.
 
         Batches and horizons of any size go through a bounded number of compiled programs (see
         `koopax.models.buckets`); `jax.vmap(model.rollout)` compiles one for each.
         """
+        if level is not None:
+            asked = {"states": states, "actions": actions, "past_actions": past_actions, "durations": durations}
+            options = {"reencode_every": reencode_every, "return_latents": return_latents}
+            return rollout_with_band(self, self.rollouts, asked | options, level)
         others = (past_actions, actions, durations)
         given: list[Any] = [as_states(self.config, states), *(None if o is None else jnp.asarray(o) for o in others)]
         sizes = {each.shape[:1] for each in given if each is not None}
@@ -278,6 +313,8 @@ class DynamicsModel(Encoding):
 
     def with_reencoding(self, every: int | None) -> "DynamicsModel":
         """The same model, returning to its encoder after so many steps; None for never."""
+        if self.noise is not None and every is not None:
+            raise KoopaxError(f"reencode_every is {every}, but a stochastic model never returns: leave it out.")
         return self.with_config(replace(self.config, reencode_every=every))
 
     def with_config(self, config: ModelConfig) -> "DynamicsModel":
@@ -285,8 +322,14 @@ class DynamicsModel(Encoding):
         other = object.__new__(type(self))  # the same arrays: nothing is initialised again
         for part in fields(self):
             object.__setattr__(other, part.name, getattr(self, part.name))
+        if config != self.config:
+            object.__setattr__(other, "calibration", None)  # its errors are others
         object.__setattr__(other, "config", config)
         return other
+
+    def with_calibration(self, calibration: Calibration | None) -> "DynamicsModel":
+        """The same model with these intervals, or with none; `koopax.calibrate` finds them."""
+        return eqx.tree_at(lambda own: own.calibration, self, calibration, is_leaf=lambda part: part is None)
 
     def read(
         self, before: Float[Array, " latent"] | None, after: Float[Array, " latent"], action: Float[Array, " action"]
@@ -302,12 +345,13 @@ class DynamicsModel(Encoding):
         return decoded, self.reward_head(jnp.concatenate([before, action]))[0]
 
     def trainable(self) -> "DynamicsModel":
-        """A model-shaped tree that is True at parameters; normaliser and dictionaries are never trained."""
+        """A model-shaped tree that is True at parameters; normaliser, dictionaries and intervals are never trained."""
         spec = jax.tree.map(eqx.is_inexact_array, self)
         given = isinstance(self.encoder, Dictionary | DelayedDictionary)
         fixed = [self.normaliser, *([self.encoder] if given else [])]
         frozen = [jax.tree.map(lambda _: False, part) for part in fixed]
-        return eqx.tree_at(lambda model: [model.normaliser, model.encoder][: len(frozen)], spec, frozen)
+        spec = eqx.tree_at(lambda model: [model.normaliser, model.encoder][: len(frozen)], spec, frozen)
+        return spec.with_calibration(jax.tree.map(lambda _: False, self.calibration))
 
     def spectrum(self) -> "SpectrumAnalysis":
         """The modes of a Koopman core: eigenvalues, half-lives, periods. `koopax.analyse_spectrum` also weighs them."""

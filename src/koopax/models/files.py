@@ -3,7 +3,7 @@
     magic      14 bytes   b"koopax-model\\r\\n"
     version    uint32     of this format, little endian
     length     uint64     of the header
-    header     UTF-8 JSON {"koopax": …, "config": {…}, "arrays": [{"name", "shape", "dtype"}, …]}
+    header     UTF-8 JSON {"koopax": …, "config": {…}, "calibrated": steps, "arrays": [{"name", "shape", "dtype"}, …]}
     arrays     raw little-endian numbers, one after another
     digest     32 bytes   SHA-256 of everything before
 
@@ -31,6 +31,7 @@ from koopax._untrusted import from_json, in_line, one_line
 from koopax.data.normalisation import Normaliser
 from koopax.models.config import ModelConfig
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.intervals import Calibration
 
 MAGIC = b"koopax-model\r\n"  # the line end shows a file that was mangled as text
 FORMAT = 1
@@ -51,6 +52,7 @@ def save_model(model: DynamicsModel, path: str | Path) -> None:
         {
             "koopax": version("koopax"),
             "config": dataclasses.asdict(model.config),
+            "calibrated": None if model.calibration is None else model.calibration.horizon,
             "arrays": [
                 {"name": name, "shape": array.shape, "dtype": array.dtype.name}
                 for name, array in zip(names, arrays, strict=True)
@@ -94,6 +96,8 @@ def load_model(path: str | Path) -> DynamicsModel:
             lambda key: DynamicsModel(config, Normaliser.identity(config.state_size, config.action_size), key=key),
             jax.random.key(0),
         )
+        if header.get("calibrated") is not None:  # earlier files don't say
+            skeleton = skeleton.with_calibration(_calibration(header["calibrated"], config.state_size + 1))
     except Exception as error:  # a config may ask the parts of a model for anything
         raise _foreign(path, header, f"its header can't be understood ({one_line(error)})") from error
     names, leaves = _named_arrays(skeleton)
@@ -132,6 +136,13 @@ def _open(path: Path, data: bytes) -> tuple[dict[str, Any], bytes]:
     if not isinstance(header, dict):
         raise damaged
     return header, data[fixed + length : -_DIGEST]
+
+
+def _calibration(horizon: Any, columns: int) -> Any:
+    """The shapes of intervals over so many steps."""
+    if not isinstance(horizon, int) or horizon < 1:
+        raise ValueError(f"it is calibrated over {horizon!r} steps")
+    return eqx.filter_eval_shape(lambda: Calibration.unit(horizon, columns))
 
 
 def _listed(item: dict[str, Any]) -> tuple[str, tuple[int, ...], np.dtype]:

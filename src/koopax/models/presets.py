@@ -12,6 +12,8 @@ stand is a choice made for each core:
 | `transformer`   | width 64 and 4 heads as in the paper; five blocks with wide feed-forward layers                |
 | `dssm`          | four S4D layers of 192 channels with 16 modes each                                             |
 
+`koopman-stochastic` is `koopman` with noise, for intervals that are as wide as it is unsure.
+
 Two more have no networks and are fitted by least squares: `dmdc`, linear in state and action, and `edmd`, in
 polynomials of the state, also multiplied by the actions.
 
@@ -23,7 +25,7 @@ from typing import Any
 
 from koopax._errors import unknown_name
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {
+_PRESETS: dict[str, Mapping[str, Any]] = {
     "koopman": {
         "core": "koopman",
         "latent_size": 512,
@@ -70,6 +72,11 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "dssm": {"core": "dssm", "latent_size": 192, "layers": 4, "state_size": 32},
 }
 
+# The same with noise, which has no parameters of the mean.
+PRESETS: Mapping[str, Mapping[str, Any]] = _PRESETS | {
+    f"{name}-stochastic": {**_PRESETS[name], "stochastic": True} for name in ("koopman", "koopman-small")
+}
+
 
 def preset(name: str) -> dict[str, Any]:
     """The arguments of `DynamicsModel.create` for that preset, except for the data and the key.
@@ -96,8 +103,9 @@ def suited_preset(
     """As `preset`; but little data gets a small Koopman model, which learns it sooner and better; frames a history."""
     if image_shape is not None:
         return {**preset(name), **OF_FRAMES}
-    if name == "koopman" and steps < SMALL_DATA and not any(width in options for width in WIDTHS):
-        return preset("koopman-small")
+    little = steps < SMALL_DATA and not any(width in options for width in WIDTHS)
+    if little and name in ("koopman", "koopman-stochastic"):
+        return preset(name.replace("koopman", "koopman-small"))
     return preset(name)
 
 

@@ -14,11 +14,13 @@ from koopax._errors import KoopaxError, unknown_name
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.envs import LockStep, action_bounds, make
 from koopax.models.dynamics import DynamicsModel, Reencoding
+from koopax.models.ensemble import AnyModel, Ensemble
 from koopax.planning.choice import LQR_HORIZON, PLANNERS, REGULATORS, QuadraticCost, make_planner
 from koopax.planning.constraints import Constraints
 from koopax.planning.controller import infeasible
 from koopax.planning.coverage import Coverage, warn_of_narrow_actions
-from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
+from koopax.planning.ensemble import EnsembleModel
+from koopax.planning.learned import LearnedModel, RewardedModel, RewardFunction, load_reward
 from koopax.planning.lqr import LQR
 from koopax.planning.planner import Planner
 from koopax.planning.protocol import Box, PlanningModel, PlanState, RememberingModel, remembered_observations, restarted
@@ -91,7 +93,7 @@ def control_environment(
 
 
 def control_trained(
-    model: DynamicsModel,
+    model: AnyModel,
     env: str,
     *,
     planner: str,
@@ -102,6 +104,7 @@ def control_trained(
     cost: QuadraticCost = QuadraticCost(),  # noqa: B008  (frozen)
     constraints: Constraints = Constraints(),  # noqa: B008  (frozen)
     reencode_every: Reencoding = None,
+    risk: float = 0.0,
     watch: Watch = lambda progress: None,
     **settings: Any,
 ) -> ControlResult:
@@ -110,7 +113,7 @@ def control_trained(
     The result also tells what random actions return, and a `KoopaxWarning` where the data seem too narrow to plan with.
 
     Args:
-        model: trained on this environment.
+        model: trained on this environment, or an ensemble of such.
         env: a name that `koopax.envs.make` takes.
         planner: see `koopax.planning.choice`.
         episodes: how many.
@@ -120,21 +123,23 @@ def control_trained(
         cost: for LQR and the convex program, which know no other reward.
         constraints: for the convex program.
         reencode_every: decode and encode again after so many steps of a plan, or "never"; as the model does by default.
+        risk: weight on the disagreement of an ensemble, see `koopax.planning.ensemble`.
         watch: told after every decision how far it is.
         **settings: of the planner, such as `horizon=20, samples=128`; those that are None are left at its own.
     """
     sizes = model.config.state_size, model.config.action_size
     _check_choice(planner, reward, cost, constraints, reencode_every)
+    _check_risk(model, planner, risk)
+    one = model.members[0] if isinstance(model, Ensemble) else model  # a search is the same for all
     box = box_of(env, *sizes)
     chosen = make_planner(
-        planner, model, box, cost=cost, constraints=constraints, reencode_every=reencode_every, **settings
+        planner, one, box, cost=cost, constraints=constraints, reencode_every=reencode_every, **settings
     )
     if planner in REGULATORS:
-        seen = chosen.seen(model)
-    elif reward is None:
-        seen = LearnedModel(model, reencode_every)
+        seen = chosen.seen(one)
     else:
-        seen = RewardedModel(model, load_reward(reward, *sizes), reencode_every)
+        function = None if reward is None else load_reward(reward, *sizes)
+        seen = _seen(model, function, reencode_every, risk)
     searched = _settings_of(chosen, cost, constraints, settings)
     limits = chosen.solver.program.limits if isinstance(chosen, QP) else None
     met = 0.0
@@ -154,6 +159,7 @@ def control_trained(
     error = coverage.prediction_error(reencode_every)
     coverage.warn(error)
     used = {"env": env, "planner": planner, "reward": reward, "reencode_every": reencode_every, "episodes": episodes}
+    used |= {"risk": risk, "members": len(model.members)} if isinstance(model, Ensemble) else {}
     return replace(
         found,
         states_outside=coverage.outside,
@@ -194,6 +200,30 @@ def _check_choice(
         raise KoopaxError(f"bounds are kept by planner 'qp', not {planner!r}: choose it, or leave them out.")
     if isinstance(reencode_every, int) and reencode_every < 1:
         raise KoopaxError(f"reencode_every is {reencode_every}: use 1 or more steps, or 'never'.")
+
+
+def _seen(
+    model: AnyModel, function: RewardFunction | None, reencode_every: Reencoding, risk: float
+) -> LearnedModel | RewardedModel | EnsembleModel:
+    """A model as searches see it."""
+    if isinstance(model, Ensemble):
+        return EnsembleModel(model, risk=risk, function=function, reencode_every=reencode_every)
+    if function is None:
+        return LearnedModel(model, reencode_every)
+    return RewardedModel(model, function, reencode_every)
+
+
+def _check_risk(model: AnyModel, planner: str, risk: float) -> None:
+    """Refuse what an ensemble can't do, and a weight on what a single model has not."""
+    if not 0 <= risk < float("inf"):
+        raise KoopaxError(f"risk is {risk}: use 0 or more.")
+    if isinstance(model, Ensemble) and planner in REGULATORS:
+        raise KoopaxError(f"planner {planner!r} needs one system, and an ensemble is several: name one seed's folder.")
+    if risk and not isinstance(model, Ensemble):
+        raise KoopaxError(
+            f"risk is {risk}, but it weighs the disagreement of several seeds and this is one model: name the folder "
+            "of a training with --seeds, or leave it out."
+        )
 
 
 def random_return(env: str, environments: int, seed: int) -> float | None:

@@ -18,7 +18,8 @@ from koopax.data.episodes import Episodes
 from koopax.data.normalisation import Normaliser
 from koopax.envs import Steps
 from koopax.evaluation.prediction import prediction_error
-from koopax.models.dynamics import DynamicsModel, Reencoding
+from koopax.models.dynamics import Reencoding
+from koopax.models.ensemble import AnyModel
 from koopax.planning.protocol import Box
 
 NARROW = 0.5
@@ -52,7 +53,7 @@ def warn_of_narrow_actions(normaliser: Normaliser, box: Box) -> None:
 class Coverage:
     """Looks at the episodes that a controller plays: the first one of each environment."""
 
-    def __init__(self, model: DynamicsModel, horizon: int):
+    def __init__(self, model: AnyModel, horizon: int):
         self.model, self.steps = model, min(horizon, PREDICTED)
         self.mean, self.std = np.asarray(model.normaliser.state_mean), np.asarray(model.normaliser.state_std)
         self.seen = self.far = 0

@@ -17,6 +17,7 @@ from koopax.data.windows import FixedWindows, Windows
 from koopax.evaluation import errors
 from koopax.evaluation.protocol import SEED, WINDOWS
 from koopax.models.dynamics import DynamicsModel, Prediction
+from koopax.models.ensemble import AnyModel
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def choose_windows(
     horizon: int,
     count: int = WINDOWS,
     seed: int = SEED,
-    models: Iterable[DynamicsModel] = (),
+    models: Iterable[AnyModel] = (),
 ) -> TestWindows:
     """`count` test windows of `horizon` steps, or of the longest episode's length if that is shorter.
 
@@ -71,9 +72,9 @@ def choose_windows(
     return TestWindows(episodes, errors.choose_windows(episodes, horizon, count=count, seed=seed, models=models))
 
 
-def predict(model: DynamicsModel, windows: Windows) -> Prediction:
-    """What the model predicts for a few windows, as NumPy arrays [time, window, …]."""
-    return jax.device_get(_predict(model, jax.tree.map(jnp.asarray, windows)))
+def predict(model: AnyModel, windows: Windows, *, level: float | None = None) -> Prediction:
+    """What the model predicts for a few windows, as NumPy arrays [time, window, …], with intervals of a level."""
+    return jax.device_get(_predict(model, jax.tree.map(jnp.asarray, windows), level=level))
 
 
 _predict = eqx.filter_jit(errors.predict_windows)

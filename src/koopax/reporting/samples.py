@@ -12,6 +12,9 @@ from koopax.reporting.numbers import number, numbers, short
 from koopax.reporting.pixels import channel_labels, channel_means
 from koopax.reporting.predictions import TestWindows, predict
 
+LEVEL = 0.9
+"""Of the intervals around what is predicted."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -57,8 +60,14 @@ def choose_samples(windows: TestWindows, tested: Sequence[Measured], count: int)
     first = range(min(count, windows.fixed.num_windows))
     chosen = list(dict.fromkeys([*first, *(group.worst for group in tested)]))
     values = windows.fixed.take(np.array(chosen))
-    predicted = {group.number: predict(group.model, values) for group in tested}
+    horizon = values.actions.shape[0]
+    predicted = {g.number: predict(g.model, values, level=_level(g.model, horizon)) for g in tested}
     return Samples(chosen, [_text(windows, tested, window) for window in chosen], values, predicted)
+
+
+def _level(model: DynamicsModel, horizon: int) -> float | None:
+    """The level of the intervals that are shown; None for a model that knows none so far ahead."""
+    return LEVEL if model.calibration is not None and horizon <= model.calibration.horizon else None
 
 
 def _text(windows: TestWindows, tested: Sequence[Measured], window: int) -> str:
@@ -109,5 +118,16 @@ def trajectories(windows: TestWindows, samples: Samples, tested: Sequence[Measur
         "predicted": {
             number_: by_component(predicted.states, predicted.rewards)
             for number_, predicted in samples.predicted.items()
+        },
+        "level": LEVEL,
+        "lower": {
+            number_: by_component(predicted.lower, predicted.reward_lower)
+            for number_, predicted in samples.predicted.items()
+            if predicted.lower is not None
+        },
+        "upper": {
+            number_: by_component(predicted.upper, predicted.reward_upper)
+            for number_, predicted in samples.predicted.items()
+            if predicted.upper is not None
         },
     }

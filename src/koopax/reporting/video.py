@@ -116,7 +116,7 @@ def write_video(run: Path, out: Path, *, window: int = 0, horizon: int = 100, so
     if window >= chosen.fixed.num_windows:
         raise KoopaxError(f"window is {window}, but there are {chosen.fixed.num_windows} of {horizon} steps.")
     one = chosen.fixed.take(slice(window, window + 1))
-    shown = panels(one, 0, [(model.config.core, predict(model, one).states)])
+    shown = panels(one, 0, [(model.name, predict(model, one).states)])
     video = rendering_of(episodes, shown).result()
     with new_file(out, overwrite=True) as temporary:
         temporary.write_bytes(video)

@@ -46,6 +46,9 @@ class TrainConfig:
     """Weight of the state-prediction loss."""
     reward_weight: float = 1.0
     """Weight of the reward loss."""
+    likelihood_weight: float | None = None
+    """Weight of the likelihood of a stochastic model, by which its noise is learned and nothing else; None for 0.1, and
+    for none without noise."""
     loss_stride: int | None = None
     """n, where states and rewards are decoded and compared on every n-th step of a window, from a random one on; 1 for
     every step, None for the core's own in `koopax.models.presets`, but for four steps of a window at least."""
@@ -105,6 +108,8 @@ class TrainConfig:
         for name in ("learning_rate", "clip"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use a positive number.")
+        if self.likelihood_weight is not None and not self.likelihood_weight >= 0:
+            raise KoopaxError(f"likelihood_weight is {self.likelihood_weight}: use 0 or more.")
         weights = ("state_weight", "reward_weight", "consistency_weight")
         for name in (*weights, "weight_decay", "spectrum_learning_rate", "final_learning_rate"):
             if not getattr(self, name) >= 0:

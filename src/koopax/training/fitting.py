@@ -34,6 +34,8 @@ STEPS = 2000
 SMALL_PARAMETERS = 100_000
 STEPS_OF_SMALL = 10_000
 STEPS_WITH_TIME_LIMIT = 10_000_000
+# No parameter has gradients of the likelihood and of another loss, so that this matters to the gradient's norm alone.
+LIKELIHOOD_WEIGHT = 0.1
 INTERRUPTED = "training was interrupted"
 """How the warning begins that a model is returned before its training was finished."""
 
@@ -151,7 +153,9 @@ def _train(
     began = time.perf_counter()
     check_training(models[0], train, validation, configs[0], folders[0], keeping)
     check_devices(configs[0], devices)
-    if configs[0].horizon is None and validation is not None and not is_regression(models[0]):
+    # The trials return to the encoder, which a stochastic model does not, and a regression has nothing to choose.
+    chosen = configs[0].horizon is not None or is_regression(models[0]) or models[0].noise is not None
+    if validation is not None and not chosen:
         models, configs, keeping = _with_chosen_windows(models, train, validation, configs, keeping, devices)
     models = [_returning(model, configs[0], folders[0] if keeping.resume else None) for model in models]
     configs = [with_horizon(config, models[0], train, validation) for config in configs]
@@ -312,11 +316,26 @@ def settings_for(
         config = _as_begun(config, recorded_settings(begun))
     elif config.reencode_every == "auto" and model.config.reencode_every is not None:
         config = replace(config, reencode_every=model.config.reencode_every)
+    config = _with_likelihood(config, model)
     if train.has_rewards:
         return config
     # Rewards that nobody recorded are nothing to learn; a run that was begun goes on as it was begun.
     weight = 0.0 if begun is None else recorded_settings(begun).reward_weight
     return replace(config, reward_weight=weight)
+
+
+def _with_likelihood(config: TrainConfig, model: DynamicsModel) -> TrainConfig:
+    """The settings with the weight of the likelihood, where the model has noise to learn by it."""
+    if model.noise is None:
+        if config.likelihood_weight:
+            raise KoopaxError(
+                f"likelihood_weight is {config.likelihood_weight}, but the model has no noise to learn: leave it out, "
+                "or train koopman-stochastic."
+            )
+        return config
+    if config.reencode_every == "auto":
+        config = replace(config, reencode_every="never")
+    return config if config.likelihood_weight is not None else replace(config, likelihood_weight=LIKELIHOOD_WEIGHT)
 
 
 def _as_begun(config: TrainConfig, recorded: TrainConfig) -> TrainConfig:

@@ -24,6 +24,7 @@ CLOCK_SHARE = 0.01
 
 def fresh_state(model: DynamicsModel, config: TrainConfig) -> TrainState:
     """The state before the first step, with buffers of its own: steps use theirs up, and the caller keeps the model."""
+    model = model.with_calibration(None)  # which training makes worthless
     return initial_state(jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, model), config)
 
 

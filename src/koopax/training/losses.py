@@ -22,6 +22,7 @@ def loss_weights(config: TrainConfig) -> dict[str, float]:
         "state": config.state_weight,
         "reward": config.reward_weight,
         "consistency": config.consistency_weight,
+        "likelihood": config.likelihood_weight or 0.0,
     }
 
 
@@ -54,6 +55,31 @@ def consistency_loss(
     targets = jax.vmap(jax.vmap(model.encode_past))(true)
     missed = (latents - targets)[..., : model.core.predicted_size]
     return jnp.mean(weight * jnp.mean(missed**2, axis=(1, 2)))
+
+
+def likelihood_loss(
+    model: DynamicsModel,
+    start: Float[Array, "batch latent"],
+    latents: Float[Array, "steps batch latent"],
+    times: Float[Array, "steps batch"],
+    missed: Float[Array, "steps batch column"],
+    weight: Float[Array, " steps"],
+) -> Float[Array, ""]:
+    """Mean of ((d_ξ(x̂) − s)² / σ² + ln σ²) / 2 over steps, batch and columns, for a stochastic model's noise alone.
+
+    `missed` are the differences of states and, where they are learned, of rewards. Core, decoder and latents are taken
+    as they are: no gradient reaches them.
+    """
+    assert model.noise is not None
+    core, decoder, start, latents, missed = jax.lax.stop_gradient((model.core, model.decoder, start, latents, missed))
+
+    def one(first: Array, own: Array, at: Array) -> Array:
+        assert model.noise is not None
+        return model.noise.deviations_at(core, decoder, first, own, at)  # type: ignore[arg-type]
+
+    deviations = jax.vmap(one, in_axes=(0, 1, 1), out_axes=1)(start, latents, times)[..., : missed.shape[-1]]
+    terms = 0.5 * (missed / deviations) ** 2 + jnp.log(deviations)
+    return jnp.mean(weight * jnp.mean(terms, axis=(1, 2)))
 
 
 def random_steps(count_of_all: int, count: int | None, *, key: PRNGKeyArray) -> Int[Array, " steps"]:
@@ -99,6 +125,14 @@ def loss_terms(
         some = random_steps(len(chosen), config.consistency_steps, key=consistency_key)
         true = seen_later(past, states, actions, chosen[some])
         terms["consistency"] = consistency_loss(model, latents[some], true, weight[some])
+    if "likelihood" in wanted:
+        missed = jnp.concatenate(
+            [predicted_states - states[1:][chosen], (predicted_rewards - rewards)[..., None]], axis=-1
+        )
+        durations = jnp.ones_like(windows.rewards) if windows.durations is None else windows.durations
+        learned = missed if "reward" in wanted else missed[..., :-1]
+        times = jnp.cumsum(durations, axis=0)[chosen]
+        terms["likelihood"] = likelihood_loss(model, start, latents, times, learned, weight)
     return terms
 
 

@@ -12,6 +12,8 @@ import numpy as np
 from koopax.data.episodes import Episodes
 from koopax.data.feeding import Feed, can_feed
 from koopax.data.windows import WindowSampler
+from koopax.evaluation.calibration import HORIZON as CALIBRATED
+from koopax.evaluation.calibration import calibrated_if_possible
 from koopax.models.dynamics import DynamicsModel
 from koopax.training import hosts
 from koopax.training.choice import choose_returns
@@ -86,10 +88,12 @@ class Programs:
         return eqx.combine(run(source, *others, state), of_state)
 
     def settle(self, model: DynamicsModel) -> DynamicsModel:
-        """A trained model with the returns to its encoder that serve it best, where they are to be chosen."""
-        if self._config.reencode_every != "auto" or self._validation_episodes is None or is_regression(model):
-            return model
-        return choose_returns(model, self._validation_episodes)[0]
+        """A trained model, calibrated, with the returns to its encoder that serve it best where they are left open."""
+        validation = self._validation_episodes
+        if self._config.reencode_every == "auto" and validation is not None and not is_regression(model):
+            model = choose_returns(model, validation)[0]
+        horizon = max(CALIBRATED, self._config.horizon or 0, self._config.validation_horizon or 0)
+        return calibrated_if_possible(model, validation, horizon=horizon)
 
     def memory(self) -> Any:
         """What XLA plans to hold while the steps run."""

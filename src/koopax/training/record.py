@@ -211,8 +211,10 @@ class Record:
         step, model = int(state.step), state.model
         times = {name: round(getattr(self, name), 3) for name in ("seconds", "compile_seconds", "wall_seconds")}
         if stopped != "interrupted":
+            last_is_best = self.without_best == 0 and self.validated_at == step
             model = settle(model)
-            self.best_model = None if self.best_model is None else settle(self.best_model)
+            if self.best_model is not None:
+                self.best_model = model if last_is_best else settle(self.best_model)
         if self.folder is not None:
             if stopped != "interrupted":
                 model.save(self.folder / "model.koopax")

@@ -19,10 +19,13 @@ from koopax.collection import load
 from koopax.data.episodes import Episodes
 from koopax.data.fingerprint import fingerprint
 from koopax.data.normalisation import Normaliser
+from koopax.evaluation.calibration import HORIZON
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.ensemble import AnyModel
 from koopax.models.files import load_model
 from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
+from koopax.training.ensembles import calibrate_seeds, load_ensemble
 from koopax.training.fitting import INTERRUPTED, fit, fit_seeds
 from koopax.training.hosts import broadcast, is_first, several, together
 from koopax.training.regression import dmdc_reference
@@ -145,7 +148,7 @@ def run_task_seeds(
     first = task.train.seed
     begun = folder / f"seed-{first}" if resume else None
     with _told_by_the_caller():
-        return fit_seeds(
+        runs = fit_seeds(
             [initial_model(task, first + index, episodes.train, begun) for index in range(count)],
             episodes.train,
             validation=episodes.validation,
@@ -159,6 +162,9 @@ def run_task_seeds(
             devices=resources.devices,
             config=task.train,
         )
+    if all(run.stopped != "interrupted" for run in runs):
+        calibrate_seeds(folder, episodes.validation, horizon=max(HORIZON, runs[0].config.horizon or 0))
+    return runs
 
 
 @contextmanager
@@ -228,12 +234,14 @@ def read_task(folder: Path) -> TrainTask:
         return from_json(TrainTask, {**document["data"], "train": recorded_settings(folder)})
 
 
-def load_trained(path: Path, *, best: bool = False) -> DynamicsModel:
-    """The model of a run folder or of a model file."""
+def load_trained(path: Path, *, best: bool = False) -> AnyModel:
+    """The model of a run folder or of a model file; of a training of several seeds the ensemble of them."""
     if not path.exists():
         raise KoopaxError(f"there is no run or model file at {str(path)!r}: check the path.")
     if not path.is_dir():
         return load_model(path)
+    if is_ensemble(path):
+        return load_ensemble(path, best=best)
     if not best:
         return Run.load(path).model
     if not (path / BEST).is_file():
@@ -241,15 +249,29 @@ def load_trained(path: Path, *, best: bool = False) -> DynamicsModel:
     return load_model(path / BEST)
 
 
+def load_one(path: Path, *, best: bool = False) -> DynamicsModel:
+    """As `load_trained`, where one model is needed and several seeds won't do."""
+    model = load_trained(path, best=best)
+    if not isinstance(model, DynamicsModel):
+        raise KoopaxError(f"{str(path)!r} holds the runs of several seeds: name one, such as {seed_folders(path)[0]}.")
+    return model
+
+
+def is_ensemble(path: Path) -> bool:
+    """Whether a folder holds a training of several seeds."""
+    return not (path / "config.json").is_file() and bool(seed_folders(path))
+
+
 def model_and_test_episodes(
     path: Path, source: str | None, *, best: bool = False, **options: Any
-) -> tuple[DynamicsModel, Episodes]:
+) -> tuple[AnyModel, Episodes]:
     """A trained model and episodes to test it on, none of which it was trained on.
 
     Without a `source` they are the test split of the run's own data; so they are where `source` holds the same episodes
     under whatever name. Of any other source they are all there are.
     """
     model = load_trained(path, best=best)
+    path = seed_folders(path)[0] if is_ensemble(path) else path  # all seeds have the same data
     if source is not None:
         episodes = load(source, **options)
         if path.is_dir():
@@ -269,10 +291,11 @@ def model_and_test_episodes(
     return model, episodes
 
 
-def reference_of(path: Path, model: DynamicsModel) -> dict[str, DynamicsModel]:
+def reference_of(path: Path, model: AnyModel) -> dict[str, DynamicsModel]:
     """DMDc of the episodes that a run was trained on, by name; nothing where they are not at hand, or it is that."""
     if not path.is_dir() or model.config.name == "dmdc":
         return {}
+    path = seed_folders(path)[0] if is_ensemble(path) else path
     try:
         episodes = splits(read_task(path))
     except KoopaxError:

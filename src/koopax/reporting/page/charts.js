@@ -164,6 +164,9 @@ function trajectoryFigure(data, chosen, look) {
     line: { color: look.ink, width: 4 }, opacity: 0.55,
   }];
   for (const [number, values] of Object.entries(predicted)) {
+    const of = (bounds) => bounds?.[number]?.[chosen.window][chosen.dimension];
+    const [low, high] = [of(data.trajectories.lower), of(data.trajectories.upper)];
+    if (low && high) traces.push(area(x, low, high, data.models[number].label, Number(number)));
     traces.push(line(x, values[chosen.window][chosen.dimension], data.models[number].label, Number(number)));
   }
   const unit = units[chosen.dimension] ? ` (${units[chosen.dimension]})` : "";

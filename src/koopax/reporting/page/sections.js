@@ -72,7 +72,9 @@ function windowNote(data, { errors }) {
   const parts = Object.entries(errors).map(([number, { error, rank }]) =>
     `${data.models[number].label} ${error == null ? "diverges" : short(error)}` +
     (rank === 1 ? " (its largest error of all)" : ` (its ${ordinal(rank)} largest)`));
-  return `Mean state error in this window, in units of variance, and its rank among all ${data.windows} windows: ${parts.join("; ")}.`;
+  const banded = Object.keys(data.trajectories.lower ?? {}).length > 0;
+  return `Mean state error in this window, in units of variance, and its rank among all ${data.windows} windows: ${parts.join("; ")}.` +
+    (banded ? ` Shaded: where a model expects what happens with a chance of ${100 * data.trajectories.level} %, as calibrated on validation episodes.` : "");
 }
 
 function trajectoryPart({ slot }, data) {
