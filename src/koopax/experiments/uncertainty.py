@@ -100,7 +100,7 @@ def run(budget: UncertaintyBudget, place: Place) -> list[dict[str, Any]]:
     made_of = {name: value for name, value in asdict(budget).items() if name != "datasets"}
     jobs = [Job(name.replace("/", "-"), {"dataset": name, **made_of}) for name in names]
 
-    def run_cells(numbers: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def run_cells(numbers: Sequence[int], place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
         for number in numbers:
             found = _run_cell(datasets[number], budget, place, jobs[number].name)
             yield (
