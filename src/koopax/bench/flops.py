@@ -18,17 +18,16 @@ import math
 from dataclasses import dataclass
 from functools import singledispatch
 
+import equinox as eqx
 from scipy.fft import next_fast_len
 
 from koopax.bench.paper_listing import PaperListingCore
 from koopax.models.action_inputs import ActionInput
-from koopax.models.dictionaries import Dictionary
 from koopax.models.dssm import DSSMCore
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.gru import GRUCore
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
-from koopax.models.linear import BilinearReward
 from koopax.models.mlp import MLPCore
 from koopax.models.networks import MLP, LinearPath
 from koopax.models.transformer import TransformerCore
@@ -146,7 +145,7 @@ def _product(fan_in: int, fan_out: int, *, of_data: bool = False) -> float:
     return (4.0 if of_data else 6.0) * fan_in * fan_out
 
 
-def _network(network: MLP | LinearPath | Dictionary | BilinearReward, *, of_data: bool = False) -> float:
+def _network(network: eqx.Module, *, of_data: bool = False) -> float:
     if isinstance(network, LinearPath):
         return _product(*network.linear.weight.shape, of_data=of_data) + _network(network.network, of_data=of_data)
     if not isinstance(network, MLP):

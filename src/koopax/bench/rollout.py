@@ -80,6 +80,7 @@ def _case(model: DynamicsModel, samples: int, horizon: int, decode: bool) -> Cal
     def predict(model: DynamicsModel, state: jax.Array, actions: jax.Array):
         seen = LearnedModel(model)  # as planners see it
         latents = seen.rollout(seen.encode(state, horizon=horizon), actions)
+        assert isinstance(latents, jax.Array)  # a model with a history has more
         return (over_rows(model.decoder, latents[1:]), seen.reward(latents, actions)) if decode else latents
 
     compiled = eqx.filter_jit(predict).lower(model, state, actions).compile()

@@ -74,7 +74,7 @@ def read_runs(folders: tuple[str, ...]) -> Given:
     if not folders:
         raise KoopaxError("imagination needs a trained model: name one run or more.")
     runs = [seed for folder in folders for seed in (seed_folders(Path(folder)) or [Path(folder)])]
-    models = [load_trained(run) for run in runs]
+    models = [model for run in runs if isinstance(model := load_trained(run), DynamicsModel)]  # a seed's is one
     tasks = [read_task(run) for run in runs]
     data = {(task.source, repr(sorted(task.source_options.items())), task.split_seed) for task in tasks}
     if len(data) > 1:
