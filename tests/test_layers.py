@@ -12,6 +12,7 @@ ROOT = Path(koopax.__file__).parent
 LAYERS = [
     {"_cache", "_errors", "_types"},
     {"_atomic", "_compilations", "_imports", "_interrupt", "_lazy", "_plots", "_progress", "_provenance", "_untrusted"},
+    {"_npz"},
     {"_checkpoint", "_claim", "_cluster"},
     {"data", "envs"},
     {"collection"},

@@ -19,7 +19,8 @@ import numpy as np
 
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError, KoopaxWarning
-from koopax._untrusted import one_line, read_npz
+from koopax._npz import read_npz
+from koopax._untrusted import one_line
 
 KEEP = 2
 T = TypeVar("T")

@@ -1,18 +1,14 @@
 """Files from anywhere: whatever is in them, reading them ends in a value or in one sentence, and runs nothing."""
 
 import json
-import math
 import os
 import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
-
-import numpy as np
 
 from koopax._errors import KoopaxError
 
@@ -116,18 +112,6 @@ def _fits(value: Any, kind: Any) -> bool:
     return isinstance(value, origin or kind)
 
 
-def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz`, compressed or not, by name.
-
-    Unlike `numpy.load` it takes no memory before it knows that the file is as large as it says, and raises where a
-    checksum of the archive does not fit. Raises anything: use it inside `reading`.
-    """
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-        check_expansion(path.stat().st_size, sum(member.file_size for member in members))
-        return {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
-
-
 def check_expansion(stored: int, expanded: int) -> None:
     """Raise unless so many bytes of a file may become so many bytes of memory."""
     if expanded > memory() / 2:
@@ -161,29 +145,3 @@ def _limits() -> Iterator[int]:
     for kind in (resource.RLIMIT_DATA, resource.RLIMIT_AS):
         if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
             yield limit
-
-
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    with archive.open(member) as file:
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(np.lib.format.read_magic(file))
-        if read_header is None:
-            raise ValueError(f"{member.filename} has a format that NumPy uses for nothing but records")
-        shape, fortran_order, dtype = read_header(file)
-        if dtype.hasobject or not dtype.itemsize:
-            raise ValueError(f"{member.filename} is of the type {dtype}, not of numbers or text")
-        size = math.prod(shape) * dtype.itemsize
-        if min(shape, default=0) < 0 or size != member.file_size - file.tell():
-            raise ValueError(f"{member.filename} has another size than its shape {shape} asks for")
-        content = memoryview(bytearray(size))
-        done = 0
-        while done < size:
-            piece = file.read(min(1 << 20, size - done))
-            if not piece:
-                raise ValueError(f"{member.filename} is cut off")
-            content[done : done + len(piece)] = piece
-            done += len(piece)
-        file.read(1)  # the end, where the checksum is compared
-    return np.ndarray(shape, dtype, content, order="F" if fortran_order else "C")

@@ -200,7 +200,7 @@ except Exception as error:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert done.stdout.startswith("KoopaxError"), done.stderr
     assert "could not be written" in done.stdout

@@ -24,7 +24,7 @@ from true_systems import (
 )
 
 from koopax import KoopaxError
-from koopax.planning.choice import PLANNERS, SEARCHES, make_search
+from koopax.planning.choice import PLANNERS, REGULATORS, SEARCHES, make_search
 from koopax.planning.control import many, plan_many
 from koopax.planning.icem import coloured_noise
 from koopax.planning.lqr import LQR, Affine
@@ -51,10 +51,10 @@ STARTS = jnp.array([[1.0, 0.0], [-1.0, 1.0], [0.5, -1.5]])
 
 
 def test_every_planner_is_tested():
-    assert set(INTEGRATOR) == set(PENDULUM) == set(SEARCHES) == set(PLANNERS) - {"lqr"}
+    assert set(INTEGRATOR) == set(PENDULUM) == set(SEARCHES) == set(PLANNERS) - set(REGULATORS)
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("name", [*SEARCHES, "lqr"])  # `qp` has tests/planning/test_qp.py
 def test_double_integrator_costs_what_riccati_says(name):
     optimum = np.einsum("ni,ij,nj->n", STARTS, riccati_solution(), STARTS)
     if name == "lqr":

@@ -20,7 +20,8 @@ from koopax import KoopaxError
 from koopax._atomic import beside, check_place, new_file, new_folder
 from koopax._checkpoint import Checkpoint, Checkpoints
 from koopax._claim import Claim
-from koopax._untrusted import from_json, read_npz
+from koopax._npz import read_npz
+from koopax._untrusted import from_json
 from koopax.collection import collect
 from koopax.data import load, save
 from koopax.data.sources import folder
@@ -29,8 +30,8 @@ from koopax.training.metrics import append_line, read_json_lines
 SOURCE = Path(koopax.__file__).parent
 SHELL = str(Path(sys.executable).with_name("koopax"))
 RUNS_CODE = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml"}
-# What goes through a pipe to processes that the same command has started; never a file.
-BETWEEN_PROCESSES = {"collection/workers.py"}
+# What goes to processes that the same command has started; never a file.
+BETWEEN_PROCESSES = {"collection/workers.py", "collection/cluster.py"}
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))

@@ -2,6 +2,8 @@
 
 import types
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import Union, get_args, get_origin
 
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -11,12 +13,12 @@ registry = ConstructorRegistry()
 
 @registry.primitive_rule
 def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """`X | None`, read as X; leaving it out, or the word None, is None."""
+    """`X | None` or `X | Y | None`, read as X or Y; leaving it out, or the word None, is None."""
     inner = [part for part in get_args(info.type) if part is not types.NoneType]
     is_union = get_origin(info.type) in (Union, types.UnionType)
-    if not is_union or len(inner) != 1 or len(get_args(info.type)) != 2:
+    if not is_union or not inner or len(inner) == len(get_args(info.type)):
         return None
-    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(inner[0], info.markers))
+    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(reduce(or_, inner), info.markers))
     if not isinstance(spec, PrimitiveConstructorSpec):
         return None
     return replace(

@@ -16,7 +16,8 @@ import numpy as np
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError, unknown_name
 from koopax._imports import import_here
-from koopax._untrusted import one_line, read_npz
+from koopax._npz import read_npz
+from koopax._untrusted import one_line
 
 LOG_STD_RANGE = (-5.0, 2.0)
 """Bounds of a Gaussian actor's log-deviation, reached through tanh."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError
-from koopax._untrusted import read_npz
+from koopax._npz import read_npz
 from koopax.agents.pixels.replay import FrameReplay
 
 ROOM = 1.1

@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from koopax._errors import KoopaxError
-from koopax._untrusted import read_npz, reading
+from koopax._npz import read_npz
+from koopax._untrusted import reading
 from koopax.data.episodes import Episodes
 from koopax.data.images import as_frames, looks_like_frames
 from koopax.data.metadata import Metadata
