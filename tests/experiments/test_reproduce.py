@@ -19,6 +19,7 @@ from koopax.experiments.grid import Interrupted, Job, finished, made_of, run_mis
 from koopax.experiments.measurement import run_measurement
 from koopax.experiments.registry import EXPERIMENTS
 from koopax.experiments.summaries import Summary, interval
+from koopax.training.config import FORMER_VALUES
 
 KOOPAX = Path(sys.executable).with_name("koopax")
 
@@ -265,6 +266,7 @@ def test_cells_that_were_finished_before_an_interrupt_are_kept(tmp_path):
 def test_cells_made_under_former_names_of_settings_are_found(tmp_path, recorded, today, same):
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / "a.json").write_text(json.dumps({"made_of": recorded}))
+    today = {"train": FORMER_VALUES | today["train"]}  # what was no setting yet is one today
     if same:
         assert finished(Job("a", today), place_in(tmp_path)) == {"made_of": recorded}
     else:

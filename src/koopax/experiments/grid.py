@@ -175,9 +175,10 @@ def finished(job: Job, place: Place) -> dict[str, Any] | None:
         return None
     with reading(path, "the result of a cell", "delete it, and it is run again"):
         document = read_json(path)
-        if "train" in document["made_of"]:
-            document["made_of"]["train"] = FORMER_VALUES | document["made_of"]["train"]
-        same = _stated(document["made_of"]) == _stated(job.made_of)
+        made_of = document["made_of"]
+        if "train" in made_of:
+            made_of = made_of | {"train": FORMER_VALUES | made_of["train"]}
+        same = _stated(made_of) == _stated(job.made_of)
     if not same:
         raise KoopaxError(f"{str(path)!r} was made with other settings than today's: delete it, or use another --out.")
     return document
