@@ -50,6 +50,7 @@ def test_every_arm_trains(tmp_path, dynamics):
     assert [point.steps for point in recorded.curve] == [1_000, 1_600]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path):
     config = pixel_arm("koopman", **TINY, num_envs=2, checkpoint_seconds=0.0)
     whole = train_pixel_sac(config, tmp_path / "whole")

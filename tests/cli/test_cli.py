@@ -82,6 +82,7 @@ def test_the_version_is_told(folder):
     assert koopax("--version", cwd=folder).stdout == f"koopax {package.__version__}\n"
 
 
+@pytest.mark.slow
 def test_a_second_run_compiles_nothing(folder):
     settings = (*TRAIN, "--steps", 2, "--validate-every", 2)
     # Nothing is too small to be kept, so a program that differs would be a new file.
@@ -287,6 +288,7 @@ def test_collect_and_convert(folder):
     assert one["returns"] == two["returns"]
 
 
+@pytest.mark.slow
 def test_demo_at_a_small_size(folder, monkeypatch):
     monkeypatch.setenv("KOOPAX_DATA", str(folder / "data"))
     small = ("--steps", 4000, "--seconds", 1, "--horizon", 20)

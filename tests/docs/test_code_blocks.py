@@ -15,6 +15,10 @@ from koopax.models.latent import CORES
 
 COMMAND = re.compile(r"^(?:\$ )?(?:koopax|python|pip|make|mkdocs) ", re.MULTILINE)
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
+# Pages whose quick blocks together take half a minute or more; README stands for them.
+LONG = {
+    f"docs/{name}.md" for name in ("tutorial", "howto/sensors", "howto/export", "howto/control", "howto/uncertainty")
+}
 SLOW = [name for name in NAMES if any(block.slow for block in blocks(ROOT / name))]
 
 
@@ -46,7 +50,10 @@ def follow(name, tmp_path, data, monkeypatch, *, slow):
 
 # Models that are trained for two steps have every reason to warn.
 @pytest.mark.filterwarnings("default::koopax._errors.KoopaxWarning")
-@pytest.mark.parametrize("name", [name for name in NAMES if blocks(ROOT / name)])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in NAMES if blocks(ROOT / name)],
+)
 def test_blocks(name, tmp_path, data, monkeypatch, unchecked_shapes):
     follow(name, tmp_path, data, monkeypatch, slow=False)
 

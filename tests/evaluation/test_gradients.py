@@ -63,7 +63,7 @@ def test_what_a_core_passes_on_is_seen(name):
     assert (transfer < 3 * typical).all()
 
 
-@pytest.mark.parametrize("name", ["transformer", "dssm"])
+@pytest.mark.parametrize("name", ["dssm", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_a_mean_square_would_not_see_it(name):
     """Why the loss is linear: both cores end in LayerNorm, whose output has a constant mean square."""
     core, latent, actions = case(name)

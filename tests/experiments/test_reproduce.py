@@ -51,7 +51,7 @@ def reproduce(folder, name, data):
 @pytest.mark.parametrize(
     "name",
     [
-        "latent-ablation",
+        pytest.param("latent-ablation", marks=pytest.mark.slow),
         pytest.param("gradients", marks=pytest.mark.slow),
         pytest.param("imagination", marks=pytest.mark.slow),
         pytest.param("sensors", marks=pytest.mark.slow),

@@ -39,7 +39,9 @@ def test_every_preset_is_tried():
     assert set(SMALL) == {name for name in PRESETS if not name.endswith("-stochastic")}  # the same cores with noise
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in ("koopman", "gru", "dmdc") else pytest.mark.slow) for n in SMALL]
+)
 def test_every_core_learns_without_actions(name, tmp_path):
     data = spirals()
     assert data.action_size == 0

@@ -18,7 +18,7 @@ def plant(request):
     return request.param, koopax.collect(request.param, policy="random", steps=1500, seed=0)
 
 
-@pytest.mark.parametrize("name", ["dmdc", "koopman"])
+@pytest.mark.parametrize("name", ["dmdc", pytest.param("koopman", marks=pytest.mark.slow)])
 def test_lqr_balances(plant, name):
     """A Koopman model that is not trained at all begins at DMDc, and must be as good."""
     env, data = plant

@@ -10,6 +10,7 @@ from storm import storm
 from versions import lowest
 
 
+@pytest.mark.slow
 def test_a_training_that_is_killed_ends_where_it_would_have(tmp_path):
     found = storm("train", 2, np.random.default_rng(1), tmp_path)
     assert found["compared"] >= 2

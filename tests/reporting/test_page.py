@@ -131,6 +131,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 def test_a_model_and_both_agents_in_one_report(tmp_path):
     """Trained through the command line, with the folders as it leaves them."""
     done = koopax(*["data", "collect", "--env", "Pendulum-v1", "--steps", "1000", "--out", "data.npz"], cwd=tmp_path)

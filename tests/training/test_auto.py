@@ -60,6 +60,7 @@ def test_what_is_finished_is_not_tried_again(folder):
     assert made == {path: path.stat().st_mtime_ns for path in made}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_what_is_missing(folder, tmp_path):
     command("train", "duffing.npz", *QUICK, "--out", tmp_path / "run", cwd=folder)
     koopman = tmp_path / "run" / "candidates" / "koopman"

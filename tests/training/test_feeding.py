@@ -59,6 +59,7 @@ def test_a_feed_gives_the_windows_that_are_drawn_in_memory(tmp_path, irregular):
         feed.close()
 
 
+@pytest.mark.slow
 def test_training_from_disk_is_training_in_memory_and_resumes_bit_for_bit(tmp_path, monkeypatch):
     episodes, there = on_disk(tmp_path)
     whole = koopax.fit(small(episodes), episodes, validation=episodes, steps=12, **SETTINGS)

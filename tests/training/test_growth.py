@@ -43,6 +43,7 @@ def data():
     return falling()
 
 
+@pytest.mark.slow
 def test_an_unstable_plant_asks_for_growth_and_gets_it(data, tmp_path):
     """DMDc finds |λ| = 1.097 about upright; the model begins there, is trained and comes back from its files so."""
     run = koopax.fit(model_of(data), data, horizon=10, out=tmp_path / "run", **FIT)

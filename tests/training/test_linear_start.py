@@ -109,6 +109,7 @@ def test_returns_are_chosen_stored_and_used(tmp_path):
     assert loaded.config.reencode_every == kept.config.reencode_every
 
 
+@pytest.mark.slow
 def test_windows_are_chosen_by_trials_and_recorded(tmp_path):
     train, validation = linear_system(), linear_system(episodes=2, seed=1)
     model = DynamicsModel.create("koopman", train, key=jax.random.key(0), **SMALL)
@@ -126,6 +127,7 @@ def test_windows_are_chosen_by_trials_and_recorded(tmp_path):
     assert more.config.horizon == run.config.horizon
 
 
+@pytest.mark.slow
 def test_what_is_said_is_not_chosen():
     train, validation = linear_system(), linear_system(episodes=2, seed=1)
     settings = {"validation": validation, "steps": 2, "batch_size": 4, "progress": False}

@@ -98,7 +98,7 @@ def test_data_outside_of_memory_is_read_inside_the_program(tmp_path):
         np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("core", ["koopman", "transformer"])
+@pytest.mark.parametrize("core", ["koopman", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_microbatches_have_the_gradient_of_their_batch(core, episodes):
     def step(together):
         config = TrainConfig(horizon=7, batch_size=6, loss_stride=3, learning_rate=1e-2, microbatch_size=together)

@@ -33,6 +33,7 @@ def task(source, model, **settings):
     return TrainTask(source=source, model=model, model_options=SMALL[model], train=config)
 
 
+@pytest.mark.slow
 def test_a_turn_leaves_the_run_that_it_would_be_alone(source, tmp_path):
     tasks = [task(source, model, steps=12, log_every=5) for model in SMALL]
     folders = [tmp_path / model for model in SMALL]
