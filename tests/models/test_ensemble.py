@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_intervals import SMALL, walks
+from test_conformal import SMALL, walks
 
 import koopax
 from koopax import DynamicsModel, Ensemble, KoopaxError
