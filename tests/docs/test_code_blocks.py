@@ -18,8 +18,6 @@ NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 # Pages whose quick blocks together take half a minute or more; README stands for them.
 LONG_PAGES = ("tutorial", "howto/sensors", "howto/export", "howto/control", "howto/uncertainty")
 LONG = {f"docs/{page}.md" for page in LONG_PAGES}
-    f"docs/{name}.md" for name in ("tutorial", "howto/sensors", "howto/export", "howto/control", "howto/uncertainty")
-}
 SLOW = [name for name in NAMES if any(block.slow for block in blocks(ROOT / name))]
 
 
