@@ -133,6 +133,7 @@ def test_resuming_with_other_settings_is_refused(whole, tmp_path):
         train(TINY, tmp_path, resume=True)
 
 
+@pytest.mark.slow
 def test_killed_at_a_random_moment_the_command_line_loses_at_most_an_episode(tmp_path):
     """SIGKILL leaves no time to save anything: what counts is the checkpoint of the last episode's end."""
     out = tmp_path / "run"

@@ -22,6 +22,7 @@ KOOPAX = Path(sys.executable).with_name("koopax")
 KNOWN = {"command", "settings", "cores", "versions", "commit", "machine"}
 
 
+@pytest.mark.slow
 def test_data_prints_and_writes_the_same_document(tmp_path):
     sizes = ["--steps", "3000", "--batch-size", "4", "--horizon", "8", "--rounds", "1"]
     done = subprocess.run(

@@ -264,6 +264,7 @@ def test_the_document_has_its_shape(measured):
     assert {path.name for path in folder.iterdir()} == {"speed.json", "speed.md", "speed.png"}
 
 
+@pytest.mark.slow
 def test_an_arm_that_does_not_fit_is_a_result(source, monkeypatch):
     monkeypatch.setattr(bench_speed, "lacks_memory", lambda planned: "it needs more" if planned else None)
     settings = SpeedSettings(
@@ -280,6 +281,7 @@ def test_memory_is_asked_for_before_it_is_taken():
     assert "GiB are free" in bench_memory.lacks_memory(10**16)
 
 
+@pytest.mark.slow
 def test_rollouts_for_planning(source):
     sizes = ("--cores", "koopman", "mlp", "--horizons", 3, "--samples", 4, "--latent-size", 8, "--rounds", 2)
     document = json.loads(koopax("bench", "rollout", "--json", *sizes, cwd=source.parent))

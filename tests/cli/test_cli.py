@@ -135,6 +135,7 @@ def test_train_evaluate_and_look_at_the_spectrum(folder, run):
     assert len(document["modes"]["half_life"]) == 8
 
 
+@pytest.mark.slow
 def test_the_own_data_is_tested_on_held_out_episodes_only(folder, run):
     held_out = json.loads(koopax("evaluate", run, "--horizon", 5, "--json", cwd=folder).stdout)
     named = koopax("evaluate", run, "log.csv", *TABLE, "--horizon", 5, "--json", cwd=folder)

@@ -57,6 +57,7 @@ def test_json_document(folder):
     assert document["settings"]["iterations"] >= 1
 
 
+@pytest.mark.slow
 def test_lqr_prints_a_table(folder):
     done = koopax(*PLAN, "--planner", "lqr", "--goal", 1, 0, 0, "--action-cost", 0.1, cwd=folder)
     assert "mean return" in done.stdout

@@ -51,6 +51,7 @@ def test_a_history_goes_through_training_and_evaluation(folder):
     assert np.isfinite(shown["baselines"]["dmdc"]["state"]["normalised"])
 
 
+@pytest.mark.slow
 def test_whole_episodes_have_an_error_and_a_fit_for_each_column(folder):
     for run, steps in (("a", 27), ("b", 30)):
         found = json.loads(koopax("evaluate", run, "--whole-episodes", "--json", cwd=folder).stdout)

@@ -42,6 +42,7 @@ def test_evaluate_tells_how_often_intervals_hold(folder):
     assert held["reward"] is None
 
 
+@pytest.mark.slow
 def test_seeds_are_an_ensemble(folder):
     shown = evaluate("runs/two", "--level", 0.8, folder=folder).stdout
     assert "intervals of level 0.8" in shown

@@ -16,7 +16,7 @@ from koopax.models.latent import CORES
 COMMAND = re.compile(r"^(?:\$ )?(?:koopax|python|pip|make|mkdocs) ", re.MULTILINE)
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 # Pages whose quick blocks together take half a minute or more; README stands for them.
-LONG_PAGES = ("tutorial", "howto/sensors", "howto/export", "howto/control", "howto/uncertainty")
+LONG_PAGES = ("tutorial", *(f"howto/{name}" for name in ("sensors", "export", "control", "uncertainty", "simulator")))
 LONG = {f"docs/{page}.md" for page in LONG_PAGES}
 SLOW = [name for name in NAMES if any(block.slow for block in blocks(ROOT / name))]
 

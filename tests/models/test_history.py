@@ -102,6 +102,7 @@ def test_what_is_unknown_may_be_left_out_and_the_rest_counts(encoder):
 
 @given(rows=st.integers(1, 9), unknown=st.integers(0, 8), seed=st.integers(0, 9))
 @settings(max_examples=8)
+@pytest.mark.slow
 def test_the_recurrent_encoder_takes_any_length(rows, unknown, seed):
     own, encoder = model("recurrent"), model("recurrent").encoder
     assert isinstance(encoder, RecurrentHistory)
@@ -157,6 +158,7 @@ def test_returns_to_the_encoder_see_the_history_that_there_is_by_then(every):
     same(found.states, by_hand(own, states, taken, actions, every), 1e-4)
 
 
+@pytest.mark.slow
 def test_planning_sees_the_same():
     every = 2
     own, (states, taken, actions) = model(head=True), past()

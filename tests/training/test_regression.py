@@ -75,6 +75,7 @@ def test_noise_does_not_ruin_it():
     assert error.state.normalised < 0.4 * error.baselines["mean"][0].normalised
 
 
+@pytest.mark.slow
 def test_polynomials_find_a_double_well_and_the_quadratic_reward():
     run = fitted("edmd", duffing(2000, seed=0), encoder_options={"degree": 5})
     error = koopax.prediction_error(run.model, duffing(1000, seed=1), horizon=100, windows=200)

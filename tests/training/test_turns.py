@@ -59,6 +59,7 @@ def test_time_is_shared_and_every_clock_counts_its_own(source, tmp_path):
         assert 1 <= turn.slices <= 5  # a slice of 0.1 s or more, however slow the machine
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_all_and_a_second_call_goes_on(source, tmp_path):
     tasks = [task(source, model, steps=12, log_every=5) for model in SMALL]
     folders, episodes = [tmp_path / model for model in SMALL], splits(tasks[0])
