@@ -13,7 +13,7 @@ from koopax._errors import KoopaxError
 from koopax.agents import tdmpc_arm, train_tdmpc
 from koopax.agents.tdmpc.demonstration import demonstrate
 from koopax.cli import main
-from koopax.cli.agents import _agent_options
+from koopax.cli.agent_options import agent_options
 from koopax.reporting.plan_film import PANEL, film, nearest_moments
 
 KOOPAX = Path(sys.executable).with_name("koopax")
@@ -116,6 +116,6 @@ def test_options_of_the_command_line_are_checked(option, message, tmp_path, caps
 
 
 def test_options_of_the_command_line_reach_the_agent():
-    found = _agent_options([["plan_lambda=0.8", "value_points=4"], ["core.bilinear=true"]], ())
+    found = agent_options([["plan_lambda=0.8", "value_points=4"], ["core.bilinear=true"]], ())
     config = tdmpc_arm("koopman", **found)
     assert (config.plan_lambda, config.value_points, config.all_core_options["bilinear"]) == (0.8, 4, True)

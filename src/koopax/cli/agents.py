@@ -1,19 +1,20 @@
 """koopax agent …"""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from koopax._errors import KoopaxError, unknown_name
-from koopax.cli.options import Options, parse_options
+from koopax._errors import KoopaxError
+from koopax.cli.agent_options import agent_options, given_alone, kind_of, refuse_changes
+from koopax.cli.options import Options
 from koopax.cli.output import errors, print_json, results, training_progress
 
 if TYPE_CHECKING:
-    from koopax.agents.config import AgentConfig
+    from koopax.agents.pixels.demonstration import PixelDemonstration
     from koopax.agents.run import TrainResult
+    from koopax.agents.tdmpc.demonstration import Demonstration
 
 app = tyro.extras.SubcommandApp()
 train = tyro.extras.SubcommandApp()
@@ -49,18 +50,18 @@ def sac(
     from koopax.agents import SACConfig, train_sac
     from koopax.agents.run import read_config
 
-    if runs or (resume and _kind(out) == "sac-imagination"):
+    if runs or (resume and kind_of(out) == "sac-imagination"):
         settings = {"steps": steps, "evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes}
-        _imagination(task, runs, out, seed, _given(settings), resume=resume)
+        _imagination(task, runs, out, seed, given_alone(settings), resume=resume)
         return
     fixed = {"env": task, "seed": seed}
     if resume:
         recorded = read_config(out, SACConfig)
-        _refuse_changes(_given(fixed), recorded, out, task)
+        refuse_changes(given_alone(fixed), recorded, out, task)
     else:
         recorded = SACConfig(env=task or "HalfCheetah-v5", seed=seed or 0)
     changeable = {"steps": steps, "evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes}
-    config = dataclasses.replace(recorded, **_given(changeable))
+    config = dataclasses.replace(recorded, **given_alone(changeable))
     with training_progress(f"{config.env} sac", config.steps, None) as watch:
         result = train_sac(config, out, resume=resume, watch=watch)
     _tell(result)
@@ -78,7 +79,7 @@ def _imagination(
     folders = tuple(str(run) for run in runs)
     if resume:
         recorded = read_config(out, ImaginationConfig)
-        _refuse_changes(_given({"env": task, "seed": seed, "runs": folders or None}), recorded, out, task)
+        refuse_changes(given_alone({"env": task, "seed": seed, "runs": folders or None}), recorded, out, task)
         given = read_runs(recorded.runs)
     else:
         given = read_runs(folders)
@@ -92,13 +93,6 @@ def _imagination(
     with training_progress(f"{config.env} sac in imagination", config.steps, None) as watch:
         result = train_imagination(config, out, given=given, resume=resume, watch=watch)
     _tell(result)
-
-
-def _kind(folder: Path) -> str | None:
-    """Which agent a folder holds a run of; None where it is no run folder."""
-    from koopax.agents.run import holds_run, read_document
-
-    return read_document(folder).get("kind") if holds_run(folder) else None
 
 
 @train.command
@@ -163,13 +157,13 @@ def tdmpc(
     }
     if resume:
         recorded = read_config(out, TDMPCConfig)
-        _refuse_changes(_given(fixed | {"dynamics": dynamics}), recorded, out, task)
+        refuse_changes(given_alone(fixed | {"dynamics": dynamics}), recorded, out, task)
         if published or option:
             raise KoopaxError("--resume keeps a run's settings: leave out --published and --option.")
     else:
-        told = _given(fixed) | _agent_options(option, (*fixed, *changeable, "dynamics", "core_options"))
+        told = given_alone(fixed) | agent_options(option, (*fixed, *changeable, "dynamics", "core_options"))
         recorded = tdmpc_arm(dynamics or "koopman", published=published, **told)
-    config = dataclasses.replace(recorded, **_given(changeable))
+    config = dataclasses.replace(recorded, **given_alone(changeable))
     with training_progress(f"{config.task} {config.dynamics}", config.steps, None) as watch:
         result = train_tdmpc(config, out, resume=resume, watch=watch)
     _tell(result)
@@ -251,12 +245,12 @@ def sac_pixels(
     }
     if resume:
         recorded = read_config(out, PixelSACConfig)
-        _refuse_changes(_given(fixed | {"dynamics": dynamics}), recorded, out, task)
+        refuse_changes(given_alone(fixed | {"dynamics": dynamics}), recorded, out, task)
         if published:
             raise KoopaxError("--resume keeps a run's sizes: leave out --published.")
     else:
-        recorded = pixel_arm(dynamics or "koopman", published=published, **_given(fixed))
-    config = dataclasses.replace(recorded, **_given(changeable))
+        recorded = pixel_arm(dynamics or "koopman", published=published, **given_alone(fixed))
+    config = dataclasses.replace(recorded, **given_alone(changeable))
     with training_progress(f"{config.task} pixels {config.dynamics}", config.steps, None) as watch:
         result = train_pixel_sac(config, out, resume=resume, watch=watch)
     _tell(result)
@@ -271,48 +265,6 @@ def _tell(result: "TrainResult") -> None:
     results().print(f"{result.folder}: finished", highlight=False, soft_wrap=True)
 
 
-def _refuse_changes(asked: dict[str, Any], recorded: "AgentConfig", out: Path, task: str | None) -> None:
-    """Raise if a run is asked to be another when it is resumed, or wants a module imported that nobody typed."""
-    from koopax.envs import refuse_module
-
-    for name, value in asked.items():
-        was = getattr(recorded, name)
-        if value != was:
-            option = {"env": "task", "runs": "in"}.get(name, name).replace("_", "-")
-            raise KoopaxError(
-                f"--{option} {value} differs from the {was} of {str(out)!r}: a resumed run keeps its own, leave it out."
-            )
-    if task is None:
-        name = recorded.environment
-        refuse_module(name, f"the run {str(out)!r}", f"add --task {name} if you trust it")
-
-
-def _agent_options(flags: Sequence[Sequence[str]], flagged: Sequence[str]) -> dict[str, Any]:
-    """Settings of `TDMPCConfig` by `--option`; those of the core are named core.NAME."""
-    from koopax._untrusted import from_json
-    from koopax.agents import TDMPCConfig
-
-    refused = {name: f"use --{name.replace('_', '-')}, or core.NAME for the core's own" for name in flagged}
-    options = parse_options(flags, example="plan_lambda=0.8", refused=refused)
-    core = {name.removeprefix("core."): value for name, value in options.items() if name.startswith("core.")}
-    own = {name: value for name, value in options.items() if not name.startswith("core.")}
-    known = [field.name for field in dataclasses.fields(TDMPCConfig) if field.name not in flagged]
-    for name, value in own.items():
-        if name not in known:
-            raise unknown_name("option", name, known)
-        if type(value) is int and isinstance(getattr(TDMPCConfig, name), float):
-            own[name] = float(value)
-        try:
-            from_json(TDMPCConfig, {name: own[name]})
-        except TypeError as error:
-            raise KoopaxError(f"--option {name}: {error}, which it can't be; write a value of its kind.") from error
-    return own | ({"core_options": tuple(core.items())} if core else {})
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
 @app.command
 def play(
     run: tyro.conf.Positional[Path],
@@ -323,36 +275,58 @@ def play(
     out: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Let a trained TD-MPC agent play: its returns, how far its model can be trusted, and a video with its plans.
+    """Let a trained agent play: its returns, how far its model can be trusted, and a video of what it plans or sees.
 
     Args:
-        run: the folder of a TD-MPC run.
+        run: the folder of a run of TD-MPC or of SAC from pixels.
         episodes: whole episodes, played together; the video shows the first.
-        plan_length: steps that plans look ahead; as at the end of training if not given.
-        video: draw the first episode, with what the plans foresee beside what happened.
+        plan_length: steps that TD-MPC's plans look ahead; as at the end of training if not given.
+        video: draw the first episode, with what plans foresee beside what happened, or with the frames the agent sees.
         out: the .mp4 file; play.mp4 in the run folder by default, where `koopax report` finds it.
         json: print one JSON document.
     """
     from koopax._atomic import check_place
     from koopax._provenance import provenance
-    from koopax.agents.tdmpc.demonstration import demonstrate
     from koopax.cli.tables import play_table
 
     path = out or run / "play.mp4"
     if video:
         check_place(path)
     with errors().status("playing"):
-        played = demonstrate(run, episodes=episodes, plan_length=plan_length)
+        played = _played(run, episodes, plan_length)
     if video:
-        from koopax.reporting.plan_film import write_plan_film
-
         with errors().status("drawing"):
-            write_plan_film(played, path)
+            _write_film(played, path)
         errors().print(f"written to {path}", highlight=False, soft_wrap=True)
     if json:
         print_json(played.to_json() | {"run": str(run), "video": str(path) if video else None} | provenance())
     else:
         results().print(play_table(played.to_json()))
+
+
+def _played(run: Path, episodes: int, plan_length: int | None) -> "Demonstration | PixelDemonstration":
+    if kind_of(run) != "sac-pixels":
+        from koopax.agents.tdmpc.demonstration import demonstrate
+
+        return demonstrate(run, episodes=episodes, plan_length=plan_length)
+    from koopax.agents.pixels.demonstration import demonstrate as demonstrate_pixels
+
+    if plan_length is not None:
+        raise KoopaxError(f"--plan-length {plan_length}: {str(run)!r} is SAC from pixels, which makes no plans.")
+    return demonstrate_pixels(run, episodes=episodes)
+
+
+def _write_film(played: "Demonstration | PixelDemonstration", path: Path) -> None:
+    from koopax.agents.pixels.demonstration import PixelDemonstration
+
+    if isinstance(played, PixelDemonstration):
+        from koopax.reporting.pixel_film import write_pixel_film
+
+        write_pixel_film(played, path)
+    else:
+        from koopax.reporting.plan_film import write_plan_film
+
+        write_plan_film(played, path)
 
 
 @app.command(name="export-experts")

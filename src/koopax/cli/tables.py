@@ -197,11 +197,17 @@ def control_table(result: ControlResult) -> Table:
 
 
 def play_table(found: dict[str, Any]) -> Table:
-    """What `koopax agent play` found: returns, plans, and the model's error at the first and last step of a window."""
-    errors = found["model_errors"]
-    shown = Table("episodes", "mean return", "plan", "ms per decision", "model error at 1", f"at {len(errors)}")
-    numbers = (f"{found['ms_per_decision']:.2f}", f"{errors[0]:.3f}", f"{errors[-1]:.3f}")
-    shown.add_row(str(len(found["returns"])), f"{found['mean_return']:.1f}", f"{found['plan_length']} steps", *numbers)
+    """What `koopax agent play` found: returns, plans, and the errors at the first and last step of a window."""
+    errors = found.get("model_errors", found.get("prediction_errors", []))
+    shown = Table("episodes", "mean return", "ms per decision")
+    numbers = [str(len(found["returns"])), f"{found['mean_return']:.1f}", f"{found['ms_per_decision']:.2f}"]
+    if "plan_length" in found:
+        shown.add_column("plan")
+        numbers.append(f"{found['plan_length']} steps")
+    for step in (1, len(errors)) if errors else ():
+        shown.add_column(f"model error at {step}")
+        numbers.append(f"{errors[step - 1]:.3f}")
+    shown.add_row(*numbers)
     return shown
 
 

@@ -8,23 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from koopax._atomic import new_file
 from koopax.agents.tdmpc.demonstration import Demonstration
 from koopax.envs.renderers import Renderers
+from koopax.reporting.film_parts import CHART, PANEL, put_label, reward_chart
 from koopax.reporting.mp4 import FILM_RATE, write_mp4
-from koopax.reporting.rendering import BAR, INK, PAPER, font
-
-PANEL = (320, 240)
-"""Width and height of a picture of the environment."""
-CHART = 150
-"""Height of the chart below."""
-MARGIN = (56, 26, 16, 24)
-"""Left, above, right and below the lines of the chart."""
-PAST = 40
-"""Decisions before now that the chart shows."""
-FORESEEN, LATER = (0, 114, 178), (150, 155, 162)
+from koopax.reporting.rendering import PAPER
 
 
 def write_plan_film(played: Demonstration, path: Path) -> None:
@@ -63,9 +54,10 @@ def film(played: Demonstration, pictures: np.ndarray) -> Iterator[np.ndarray]:
         )
         for number, (label, moment) in enumerate(shown):
             panel = Image.new("RGB", PANEL, PAPER) if moment is None else Image.fromarray(pictures[moment])
-            _label(panel, label, "" if moment is not None else "the episode is over by then")
+            put_label(panel, label, "" if moment is not None else "the episode is over by then")
             picture.paste(panel, (PANEL[0] * number, 0))
-        picture.paste(_chart(rewards, played.foreseen_rewards[now], now), (0, PANEL[1]))
+        foreseen = played.foreseen_rewards[now]
+        picture.paste(reward_chart(rewards, now, ahead=len(foreseen), foreseen=foreseen), (0, PANEL[1]))
         yield np.asarray(picture)
 
 
@@ -75,51 +67,3 @@ def nearest_moments(features: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     seen, sought = features / scale, np.nan_to_num(wanted / scale)
     distances = (seen**2).sum(axis=1) - 2 * sought @ seen.T
     return distances.argmin(axis=1)
-
-
-def _label(panel: Image.Image, text: str, note: str) -> None:
-    pen = ImageDraw.Draw(panel, "RGBA")
-    pen.rectangle((0, 0, PANEL[0], BAR), fill=(*PAPER, 225))
-    pen.text((9, BAR / 2), text, INK, font=font(14), anchor="lm")
-    pen.text((PANEL[0] / 2, PANEL[1] / 2), note, INK, font=font(14), anchor="mm")
-    pen.rectangle((0, 0, PANEL[0] - 1, PANEL[1] - 1), outline=(*PAPER, 255))
-
-
-def _chart(rewards: np.ndarray, foreseen: np.ndarray, now: int) -> Image.Image:
-    """Rewards before now, those that were to come, and those that the plan expects."""
-    width, length = 3 * PANEL[0], len(foreseen)
-    chart = Image.new("RGB", (width, CHART), PAPER)
-    pen = ImageDraw.Draw(chart)
-    left, above, right, below = MARGIN
-    low, high = min(0.0, float(rewards.min())), max(float(rewards.max()), 1e-6)
-
-    def place(step: int, value: float) -> tuple[float, float]:
-        across = (step - now + PAST) / (PAST + length)
-        up = (float(np.clip(value, low, high)) - low) / (high - low)
-        return left + across * (width - left - right), CHART - below - up * (CHART - above - below)
-
-    def line(first: int, values: np.ndarray, colour: tuple[int, int, int], thick: int) -> None:
-        points = [place(first + i, value) for i, value in enumerate(np.nan_to_num(values).tolist())]
-        if len(points) > 1:
-            pen.line(points, fill=colour, width=thick)
-        for x, y in points[-1:]:
-            pen.ellipse((x - thick, y - thick, x + thick, y + thick), fill=colour)
-
-    for value in (low, high):
-        y = place(now, value)[1]
-        pen.line([(left, y), (width - right, y)], fill=(225, 226, 228), width=1)
-        pen.text((left - 8, y), f"{value:.2g}", INK, font=font(12), anchor="rm")
-    start = max(0, now - PAST)
-    line(start, rewards[start : now + 1], INK, 2)
-    line(now, rewards[now : now + length], LATER, 2)
-    line(now, foreseen, FORESEEN, 2)
-    x = place(now, low)[0]
-    pen.line([(x, above), (x, CHART - below)], fill=INK, width=1)
-    for text, colour, at in (
-        ("reward so far", INK, 0.0),
-        ("as it happened", LATER, 0.16),
-        ("as the plan foresees", FORESEEN, 0.33),
-    ):
-        pen.text((left + at * (width - left - right), 13), text, colour, font=font(13), anchor="lm")
-    pen.text((x, CHART - 12), "now", INK, font=font(12), anchor="mm")
-    return chart

@@ -1,13 +1,14 @@
 """Environments while the agent learns, and whole episodes to measure it."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from koopax.agents.pixels.agent import Keys, Learner, act
 from koopax.agents.pixels.config import PixelSACConfig
 from koopax.agents.pixels.replay import FrameReplay
+from koopax.envs.pixels import Outcome
 from koopax.envs.renderers import Renderers
 
 # Numbers of evaluation episodes start here, so that none is ever trained on.
@@ -100,19 +101,39 @@ class Players:
         self.renderers.close()
 
 
-def evaluate(config: PixelSACConfig, learner: Learner, number: int, count: int) -> list[float]:
+@runtime_checkable
+class Film(Protocol):
+    """Sees the first of several episodes."""
+
+    def begin(self, renderers: Renderers, frame: np.ndarray) -> None:
+        """Its first frame."""
+        ...
+
+    def see(self, renderers: Renderers, actions: np.ndarray, outcomes: dict[int, Outcome]) -> None:
+        """A decision in every environment, and what came of it in those that are running."""
+        ...
+
+
+def evaluate(
+    config: PixelSACConfig, learner: Learner, number: int, count: int, *, film: Film | None = None
+) -> list[float]:
     """Returns of `count` episodes without exploration, played together; `number` tells evaluations apart."""
     renderers, stack = open_renderers(config, count), config.frame_stack
     try:
         first = EVALUATION_EPISODES + number * count
         frames = renderers.reset({i: episode_seed(config.seed, 0, first + i) for i in range(count)})
+        if film is not None:
+            film.begin(renderers, frames[0])
         observed = np.stack([np.stack([frames[i]] * stack) for i in range(count)])
         returns, running, key = np.zeros(count), np.ones(count, bool), Keys.of(config.seed).acting
         while running.any():
             actions = np.asarray(
                 act(learner.model, learner.actor, observed, 0, config.compiled(), explore=False, key=key)
             )
-            for i, outcome in renderers.step({int(i): actions[i] for i in np.flatnonzero(running)}).items():
+            outcomes = renderers.step({int(i): actions[i] for i in np.flatnonzero(running)})
+            if film is not None:
+                film.see(renderers, actions, outcomes)
+            for i, outcome in outcomes.items():
                 observed[i] = np.concatenate([observed[i, 1:], outcome.frame[None]])
                 returns[i] += outcome.reward
                 running[i] = not outcome.ended
