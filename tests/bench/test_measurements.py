@@ -14,7 +14,7 @@ from koopax.bench import data as bench_data
 from koopax.bench import gains as bench_gains
 from koopax.bench import pixels as bench_pixels
 from koopax.bench import sac as bench_sac
-from koopax.cli.tables import data_table, gains_table, pixels_table, sac_table
+from koopax.cli.bench_tables import data_table, gains_table, pixels_table, sac_table
 from koopax.data import save
 from koopax.models.latent import CORES
 

@@ -6,7 +6,7 @@ import pytest
 
 from koopax import KoopaxError
 from koopax.bench import export, simulator
-from koopax.cli.tables import export_speed_table, simulator_table
+from koopax.cli.bench_tables import export_speed_table, simulator_table
 
 
 @pytest.mark.slow

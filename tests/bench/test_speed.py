@@ -22,7 +22,7 @@ from koopax.data import save
 from koopax.experiments import speed as bench_report
 from koopax.models.presets import TRAINING
 from koopax.training.config import TrainConfig
-from koopax.training.fitting import resolved
+from koopax.training.settings import resolved
 
 KOOPAX = Path(sys.executable).with_name("koopax")
 

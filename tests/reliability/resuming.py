@@ -14,9 +14,9 @@ from koopax.agents.run import AgentRun
 from koopax.agents.tdmpc.train import TDMPCTraining
 from koopax.models.dynamics import DynamicsModel
 from koopax.training.config import TrainConfig
-from koopax.training.fitting import resolved
 from koopax.training.loop import fresh_state
 from koopax.training.record import Keeping, Record
+from koopax.training.settings import resolved
 
 TDMPC = TDMPCConfig(
     task="Pendulum-v1",

@@ -20,9 +20,9 @@ from koopax.data.windows import WindowSampler
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.presets import preset
 from koopax.training.config import TrainConfig
-from koopax.training.fitting import resolved
 from koopax.training.loop import fresh_state
 from koopax.training.programs import Programs
+from koopax.training.settings import resolved
 
 STATE, ACTION, EPISODE = 17, 6, 1000
 MODEL = "koopman"

@@ -38,7 +38,7 @@ def recurrence(*, rounds: int = 5, json: bool = False, write: bool = False, out:
         out: a JSON file to write.
     """
     from koopax.bench.recurrence import keep, measure
-    from koopax.cli.tables import recurrence_table
+    from koopax.cli.bench_tables import recurrence_table
 
     with progress_bar("measuring") as watch:
         found = measure(rounds=rounds, watch=watch)
@@ -99,7 +99,7 @@ def rollout(
         out: a JSON file to write, such as results/rollout-speed.json.
     """
     from koopax.bench.rollout import measure
-    from koopax.cli.tables import rollout_table
+    from koopax.cli.bench_tables import rollout_table
 
     with progress_bar("measuring") as watch:
         found = measure(
@@ -133,7 +133,7 @@ def plan(
         out: a JSON file to write, such as results/plan-speed.json.
     """
     from koopax.bench.plan import measure
-    from koopax.cli.tables import plan_table
+    from koopax.cli.bench_tables import plan_table
 
     with progress_bar("measuring") as watch:
         found = measure(
@@ -161,7 +161,7 @@ def qp(
         out: a JSON file to write, such as results/qp-solvers.json.
     """
     from koopax.bench.qp import measure
-    from koopax.cli.tables import qp_table
+    from koopax.cli.bench_tables import qp_table
 
     with progress_bar("measuring") as watch:
         found = measure(horizons=horizons, decisions=decisions, watch=watch)
@@ -189,7 +189,7 @@ def data(
         out: a JSON file to write, such as results/data-speed.json.
     """
     from koopax.bench.data import measure
-    from koopax.cli.tables import data_table
+    from koopax.cli.bench_tables import data_table
 
     with progress_bar("measuring") as watch:
         found = measure(steps=steps, batch_size=batch_size, horizon=horizon, rounds=rounds, watch=watch)
@@ -217,7 +217,7 @@ def gains(
         out: a JSON file to write, such as results/speed-gains.json.
     """
     from koopax.bench.gains import ARMS, measure
-    from koopax.cli.tables import gains_table
+    from koopax.cli.bench_tables import gains_table
 
     with progress_bar("measuring") as watch:
         found = measure(arms=arms or tuple(ARMS), rounds=rounds, source=source, data_steps=data_steps, watch=watch)
@@ -241,7 +241,7 @@ def sac(
         out: a JSON file to write, such as results/sac-rate.json.
     """
     from koopax.bench.sac import measure
-    from koopax.cli.tables import sac_table
+    from koopax.cli.bench_tables import sac_table
 
     with progress_bar("measuring") as watch:
         found = measure(environments=environments, rounds=rounds, watch=watch)
@@ -271,7 +271,7 @@ def pixels(
         out: a JSON file to write, such as results/pixel-speed.json.
     """
     from koopax.bench.pixels import ARMS, measure
-    from koopax.cli.tables import pixels_table
+    from koopax.cli.bench_tables import pixels_table
 
     settings: dict[str, Any] = {"task": task, "published": published, "updates_per_decision": updates_per_decision}
     with progress_bar("measuring") as watch:
@@ -288,7 +288,7 @@ def start(*, json: bool = False, out: Path | None = None) -> None:
         out: a JSON file to write, such as results/start.json.
     """
     from koopax.bench.start import measure
-    from koopax.cli.tables import start_table
+    from koopax.cli.bench_tables import start_table
 
     with progress_bar("measuring") as watch:
         found = measure(watch=watch)
@@ -320,7 +320,7 @@ def simulator(
         out: a JSON file to write, such as results/simulator-speed.json.
     """
     from koopax.bench.simulator import measure
-    from koopax.cli.tables import simulator_table
+    from koopax.cli.bench_tables import simulator_table
 
     options = {"cores": cores, "copies": copies, "latent_size": latent_size, "models": models, "rounds": rounds}
     with progress_bar("measuring") as watch:
@@ -347,7 +347,7 @@ def export(
         out: a JSON file to write, such as results/export-speed.json.
     """
     from koopax.bench.export import measure
-    from koopax.cli.tables import export_speed_table
+    from koopax.cli.bench_tables import export_speed_table
 
     with progress_bar("measuring") as watch:
         found = measure(cores=cores, latent_size=latent_size, rounds=rounds, watch=watch)

@@ -23,8 +23,8 @@ from koopax.evaluation.prediction import prediction_error
 from koopax.experiments.experiment import Place, away
 from koopax.models.presets import preset
 from koopax.training.config import FORMER_VALUES, current_names
-from koopax.training.fitting import resolved
 from koopax.training.run import Run, write_json
+from koopax.training.settings import resolved
 from koopax.training.tasks import Splits, TrainTask, run_task, splits
 from koopax.training.turns import run_tasks_in_turns
 

@@ -21,8 +21,8 @@ from koopax.experiments.grid import (
     made_of,
     path_of,
 )
-from koopax.training.fitting import resolved
 from koopax.training.run import write_json
+from koopax.training.settings import resolved
 from koopax.training.tasks import run_task, splits
 
 # A cell is compared with the others after so many validations, and again each time that it has three times as many.

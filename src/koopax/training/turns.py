@@ -14,12 +14,13 @@ from koopax._errors import DivergedError
 from koopax._interrupt import StopRequest
 from koopax._progress import Watcher
 from koopax.data.fingerprint import fingerprint
-from koopax.training.fitting import check_training, settings_for, start_training, with_horizon
+from koopax.training.fitting import start_training
 from koopax.training.growth import choose_growth
 from koopax.training.loop import Loop, fresh_state
 from koopax.training.programs import Programs
 from koopax.training.record import Keeping, Record
 from koopax.training.run import Run, recorded_model
+from koopax.training.settings import check_training, settings_for, with_horizon
 from koopax.training.tasks import Splits, TrainTask, initial_model, recorded_task
 
 SLICE_SECONDS = 3.0
