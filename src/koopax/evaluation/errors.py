@@ -17,8 +17,9 @@ from koopax._types import Array, Float
 from koopax.data.episodes import Episodes
 from koopax.data.windows import FixedWindows, Windows, fixed_windows
 from koopax.evaluation.protocol import SEED, WINDOWS
-from koopax.models.dynamics import Prediction, Reencoding
+from koopax.models.dynamics import Reencoding
 from koopax.models.ensemble import AnyModel
+from koopax.models.prediction import Prediction
 
 BATCH = 500
 """Windows that are predicted at a time."""

@@ -29,11 +29,12 @@ import numpy as np
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float
 from koopax.evaluation.filter_noise import FilterNoise, check_noise, mode_width, trusting
-from koopax.models.dynamics import DynamicsModel, Prediction
+from koopax.models.dynamics import DynamicsModel
 from koopax.models.encoding import Numbers
 from koopax.models.history import Past
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import Start, begin, latent_of
+from koopax.models.prediction import Prediction
 from koopax.models.spectrum import discretise
 
 

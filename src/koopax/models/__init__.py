@@ -10,7 +10,7 @@ from koopax._lazy import export_lazily
 if TYPE_CHECKING:
     from koopax.models.config import ModelConfig
     from koopax.models.dssm import DSSMCore
-    from koopax.models.dynamics import DynamicsModel, OneStep, Prediction
+    from koopax.models.dynamics import DynamicsModel
     from koopax.models.files import load_model, save_model
     from koopax.models.gru import GRUCore
     from koopax.models.images import make_image_decoder, make_image_encoder
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from koopax.models.mlp import MLPCore
     from koopax.models.modes import SpectrumAnalysis
     from koopax.models.networks import MLP
+    from koopax.models.prediction import OneStep, Prediction
     from koopax.models.presets import PRESETS, preset
     from koopax.models.recurrence import linear_recurrence, multiply, powers
     from koopax.models.spectrum import Spectrum, discretise, make_spectrum
@@ -44,9 +45,9 @@ _MODULES = {
     "MLPCore": "mlp",
     "Memory": "latent",
     "ModelConfig": "config",
-    "OneStep": "dynamics",
+    "OneStep": "prediction",
     "PRESETS": "presets",
-    "Prediction": "dynamics",
+    "Prediction": "prediction",
     "SequenceDynamics": "latent",
     "Spectrum": "spectrum",
     "SpectrumAnalysis": "modes",

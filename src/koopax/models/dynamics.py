@@ -13,7 +13,7 @@ The networks see normalised values; the normaliser is part of the model and save
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import equinox as eqx
 import jax
@@ -35,6 +35,7 @@ from koopax.models.latent import LatentDynamics, Start, advance, check_options, 
 from koopax.models.linear import BilinearReward
 from koopax.models.networks import MLP, LinearPath
 from koopax.models.parts import make_parts
+from koopax.models.prediction import OneStep, Prediction
 from koopax.models.presets import PRESETS, suited_preset
 from koopax.models.returns import unroll
 from koopax.models.stochastic import LatentNoise, make_noise
@@ -44,38 +45,6 @@ if TYPE_CHECKING:
 
 # Steps between two returns to the encoder; None is what the model's configuration says.
 Reencoding: TypeAlias = int | Literal["never"] | None
-
-
-class Prediction(NamedTuple):
-    """What a model expects to happen."""
-
-    states: Float[Array, "time state"]
-    """ŝ_{t+1} … ŝ_{t+T}, in raw units."""
-    rewards: Float[Array, " time"]
-    """r̂_t … r̂_{t+T−1}, in raw units."""
-    latents: Float[Array, "time latent"] | None = None
-    """x̂_{t+1} … x̂_{t+T}, where they were asked for."""
-    lower: Float[Array, "time state"] | None = None
-    """Where the states' intervals begin, for a `level` that was asked for."""
-    upper: Float[Array, "time state"] | None = None
-    """Where they end."""
-    reward_lower: Float[Array, " time"] | None = None
-    """The same of rewards."""
-    reward_upper: Float[Array, " time"] | None = None
-    """The same of rewards."""
-    spread: Float[Array, "time state"] | None = None
-    """Standard deviation of what the members of an ensemble predict."""
-    reward_spread: Float[Array, " time"] | None = None
-    """The same of rewards."""
-
-
-class OneStep(NamedTuple):
-    """What a model expects of one action."""
-
-    state: Float[Array, " state"]
-    """ŝ_{t+1}, in raw units."""
-    reward: Float[Array, ""]
-    """r̂_t, in raw units."""
 
 
 class DynamicsModel(Encoding):

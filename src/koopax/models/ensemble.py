@@ -20,8 +20,9 @@ from koopax._types import Array, Float
 from koopax.data.normalisation import Normaliser
 from koopax.models.buckets import is_traced
 from koopax.models.config import ModelConfig
-from koopax.models.dynamics import DynamicsModel, Prediction, Reencoding
+from koopax.models.dynamics import DynamicsModel, Reencoding
 from koopax.models.intervals import Calibration, calibration_for, check_returns, warn_of_few, with_band
+from koopax.models.prediction import Prediction
 
 # Spread below which members agree, in units of the training data's deviation.
 AGREEMENT = 1e-3

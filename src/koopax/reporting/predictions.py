@@ -16,8 +16,9 @@ from koopax.data.episodes import Episodes
 from koopax.data.windows import FixedWindows, Windows
 from koopax.evaluation import errors
 from koopax.evaluation.protocol import SEED, WINDOWS
-from koopax.models.dynamics import DynamicsModel, Prediction
+from koopax.models.dynamics import DynamicsModel
 from koopax.models.ensemble import AnyModel
+from koopax.models.prediction import Prediction
 
 
 @dataclass(frozen=True)

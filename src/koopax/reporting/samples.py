@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from koopax.data.windows import Windows
-from koopax.models.dynamics import DynamicsModel, Prediction
+from koopax.models.dynamics import DynamicsModel
+from koopax.models.prediction import Prediction
 from koopax.reporting.numbers import number, numbers, short
 from koopax.reporting.pixels import channel_labels, channel_means
 from koopax.reporting.predictions import TestWindows, predict
