@@ -29,10 +29,10 @@ def flags(devices):
     return {"XLA_FLAGS": f"{known} --xla_force_host_platform_device_count={devices}"}
 
 
-def start(*arguments, cwd, devices=1):
+def start(*arguments, cwd, devices=1, **more):
     command = [KOOPAX, *map(str, arguments)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=cwd, env=os.environ | flags(devices), **streams)
+    return subprocess.Popen(command, cwd=cwd, env=os.environ | flags(devices), **streams, **more)
 
 
 def done(process, *, code=0, timeout=600):
@@ -152,6 +152,19 @@ def test_a_killed_process_ends_the_others_and_all_resume(folder, victim):
     for process in both:
         done(process)
     assert json.loads((run / "config.json").read_text())["outcome"]["step"] == steps
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_the_first_process_is_a_sentence_of_each(folder, monkeypatch):
+    import resource
+
+    monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", "0")  # which has files of its own that are too large
+    port, settings = free_port(), (*TRAIN, "--steps", 100_000, "--checkpoint-every", 50, "--out", "runs/full")
+    full = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))}
+    first = start(*settings, *hosts(0, port), cwd=folder, **full)
+    second = start(*settings, *hosts(1, port), cwd=folder)
+    assert "could not be written" in done(first, code=2)
+    assert "another process of this training has ended" in done(second, code=2, timeout=60)
 
 
 @pytest.mark.slow
