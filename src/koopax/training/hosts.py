@@ -7,7 +7,6 @@ collectives move the numbers. On CPUs that is Gloo. Here is what is said where i
 import json
 import logging
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import numpy as np
 from koopax._errors import DivergedError, KoopaxError
 from koopax._provenance import versions
 from koopax._untrusted import one_line
+from koopax.training.meeting import meet
 from koopax.training.resources import Hosts
 
 ENDINGS = (None, "finished", "time", "patience", "interrupted")
@@ -40,8 +40,10 @@ def connect(hosts: Hosts) -> None:
         return
     import jax
 
-    if hosts.coordinator is not None and hosts.process_id != 0:
-        _wait_for(hosts.coordinator, hosts.connect_seconds)
+    if hosts.coordinator is not None:
+        assert hosts.process_id is not None  # else the hosts have complained
+        assert hosts.processes is not None
+        meet(hosts.coordinator, hosts.process_id, hosts.processes, hosts.connect_seconds)
     # A process that hangs or is gone is noticed by the next mean over devices, or else by heartbeats. At the end, the
     # first one writes the last checkpoint and the others wait for it.
     limits = {"heartbeat_timeout_seconds": 30, "shutdown_timeout_seconds": 300}
@@ -61,23 +63,6 @@ def connect(hosts: Hosts) -> None:
         ) from error
     found = versions()
     check_alike({name: found[name] for name in ("koopax", "jax", "jaxlib", "equinox", "optax") if name in found})
-
-
-def _wait_for(address: str, seconds: int) -> None:
-    """Until process 0 listens; JAX's own client ends the whole process where nobody does."""
-    host, _, port = address.rpartition(":")
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=min(5, seconds)).close()
-            return
-        except OSError as error:
-            if time.monotonic() >= until:
-                raise KoopaxError(
-                    f"nobody answers at the coordinator's address {address} after {seconds} s ({one_line(error)}): "
-                    "start process 0 there, and open the port."
-                ) from error
-            time.sleep(0.2)
 
 
 def is_first() -> bool:
