@@ -75,8 +75,8 @@ def main() -> None:
         wanted = f"there is not enough memory ({one_line(error)}): take smaller data, batches, models or replays."
         errors().print(f"[bold red]error:[/] {plain(wanted)}", highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt as error:
-        errors().print(plain(str(error) or "interrupted"), style="yellow")
+    except KeyboardInterrupt:
+        errors().print("interrupted", style="yellow")
         sys.exit(130)
     except BrokenPipeError:
         # The reader has gone, as with `koopax … | head`: not an error, and nothing more can be printed.
