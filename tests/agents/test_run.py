@@ -224,6 +224,17 @@ def test_a_run_of_before_is_not_resumed(tmp_path, document):
         walk(WalkConfig(), tmp_path)
 
 
+def test_two_do_not_train_in_one_folder(tmp_path):
+    run, training = AgentRun(tmp_path, WalkConfig(), resume=False), Walk()
+    with run.begin(training):
+        for resume in (False, True):
+            with pytest.raises(KoopaxError, match="is being written by another process: wait for its end"):
+                walk(WalkConfig(), tmp_path, resume=resume)
+        run.write(evaluation_return=1.0)
+        run.save(training)
+    assert len(walk(WalkConfig(), tmp_path, resume=True)[0].metrics) == 11
+
+
 def test_divergence_is_recorded(tmp_path):
     with (
         pytest.raises(DivergedError, match="loss is nan after 7 updates"),

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -157,6 +158,20 @@ def test_ctrl_c_keeps_what_was_collected(tmp_path, workers):
     assert episodes.metadata.extra["interrupted"]
     lengths = episodes.lengths.tolist()
     assert lengths.count(200) >= len(lengths) - 16, "only the episodes under way are cut"
+
+
+def test_ctrl_c_before_the_first_step_is_an_interrupt():
+    def given_up():
+        os.kill(os.getpid(), signal.SIGINT)  # while the environment is made
+        return gymnasium.make("Pendulum-v1").unwrapped
+
+    gymnasium.register("GivenUp-v0", entry_point=given_up)
+    try:
+        with pytest.raises(KeyboardInterrupt, match="before the first step: nothing is kept"):
+            collect("GivenUp-v0", "random", 100, seed=0, workers=0, out="a.npz", progress=False)
+    finally:
+        del gymnasium.registry["GivenUp-v0"]
+    assert not Path("a.npz").exists()
 
 
 def test_bad_requests():

@@ -134,12 +134,14 @@ class Nodes:
         count_them = "print(sum(node['Alive'] for node in ray.nodes()))"
         script = f"import ray; ray.init('{self.address}', logging_level='ERROR'); {count_them}"
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-            if done.stdout.strip() == str(count):
-                return
+        while time.monotonic() < until and all(process.poll() is None for process in self.processes):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=seconds)
+                if done.stdout.strip() == str(count):
+                    return
             time.sleep(1)
-        raise AssertionError(done.stderr)
+        ended = [process.poll() for process in self.processes]
+        raise AssertionError(f"the {count} nodes of {self.address} did not come up; their commands ended with {ended}")
 
     def kill(self, number):
         """The node and all that it has started."""

@@ -5,6 +5,7 @@
 Arguments after the loader's name are those of libFuzzer. It stops at the first thing that must not come out.
 """
 
+import hashlib
 import sys
 import tempfile
 import warnings
@@ -13,14 +14,14 @@ from pathlib import Path
 import atheris  # pyright: ignore[reportMissingImports]
 
 with atheris.instrument_imports(include=["koopax"]):
-    from fuzz import attack
+    from fuzz import attack, keep
     from targets import TARGETS, copy
 
 
 def main() -> None:
     """Let libFuzzer choose the bytes of the file, or of the first file of a folder by name."""
     warnings.simplefilter("ignore")
-    target = TARGETS[sys.argv.pop(1)]
+    target = TARGETS[name := sys.argv.pop(1)]
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "made").mkdir()
         made = target.make(Path(place) / "made")
@@ -31,7 +32,11 @@ def main() -> None:
         def one(content: bytes) -> None:
             path = copy(made, Path(place) / "spoilt")
             (path / first.relative_to(made) if made.is_dir() else path).write_bytes(content)
-            attack(target.read, path)
+            try:
+                attack(target.read, path)
+            except Exception:
+                keep(Path(place) / "spoilt", name, hashlib.sha256(content).hexdigest()[:8])
+                raise
 
         atheris.Setup([*sys.argv, str(Path(place) / "seeds")], one)
         atheris.Fuzz()

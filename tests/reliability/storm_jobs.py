@@ -33,16 +33,16 @@ TDMPC = {
 }
 PIXELS = {
     "task": "cartpole-swingup",
-    "steps": 800,
+    "steps": 480,
     "image_size": 32,
     "shift": 2,
     "hidden": (16,),
     "latent_size": 16,
     "batch_size": 8,
-    "random_decisions": 40,
+    "random_decisions": 20,
     "updates_per_decision": 0.2,
-    "replay_steps": 150,
-    "evaluate_every": 400,
+    "replay_steps": 40,  # fewer than the decisions, so that old frames make room
+    "evaluate_every": 240,
     "evaluate_episodes": 1,
     "final_episodes": 1,
     "processes": 1,

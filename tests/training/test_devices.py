@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from episode_samples import random_episodes
 from koopax import KoopaxError
 from koopax.data import save
 from koopax.training.devices import Devices
+from koopax.training.meeting import meet
 from koopax.training.resources import Hosts, Resources
 
 KOOPAX = Path(sys.executable).with_name("koopax")
@@ -29,10 +31,10 @@ def flags(devices):
     return {"XLA_FLAGS": f"{known} --xla_force_host_platform_device_count={devices}"}
 
 
-def start(*arguments, cwd, devices=1):
+def start(*arguments, cwd, devices=1, **more):
     command = [KOOPAX, *map(str, arguments)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=cwd, env=os.environ | flags(devices), **streams)
+    return subprocess.Popen(command, cwd=cwd, env=os.environ | flags(devices), **streams, **more)
 
 
 def done(process, *, code=0, timeout=600):
@@ -88,12 +90,66 @@ def test_a_batch_that_devices_cannot_share_is_refused():
         ({"distributed": True, "coordinator": "a:1", "process_id": 0}, "need --processes"),
         ({"distributed": True, "coordinator": "a:1", "process_id": 2, "processes": 2}, "use 0 to 1"),
         ({"distributed": True, "coordinator": "a", "process_id": 0, "processes": 2}, "give HOST:PORT"),
+        ({"distributed": True, "coordinator": ":80", "process_id": 0, "processes": 2}, "give HOST:PORT"),
+        ({"distributed": True, "coordinator": "a:0", "process_id": 0, "processes": 2}, "give HOST:PORT"),
+        ({"distributed": True, "coordinator": "a:99999", "process_id": 0, "processes": 2}, "give HOST:PORT"),
         ({"distributed": True, "connect_seconds": 0}, "use 1 or more"),
     ],
 )
 def test_hosts_that_are_no_hosts_are_refused(options, sentence):
     with pytest.raises(KoopaxError, match=sentence):
         Hosts(**options)
+
+
+def meeting(*numbers, processes=3, seconds=10.0, port=None):
+    """What each of these processes ends the meeting with: None, or its sentence."""
+    port = port or free_port()
+
+    def come(number):
+        try:
+            return meet(f"127.0.0.1:{port}", number, processes, seconds)
+        except KoopaxError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(len(numbers)) as pool:
+        return list(pool.map(come, numbers))
+
+
+def test_processes_meet_in_any_order():
+    assert meeting(2, 0, 1) == [None] * 3
+    assert meeting(0, processes=1) == [None]
+
+
+def test_who_does_not_come_is_named():
+    first, second = meeting(0, 1, seconds=0.5)
+    assert re.fullmatch(r"process 2 of 3 did not come to 127\.0\.0\.1:\d+ within 0\.5 s: start all.*", first)
+    assert "did not meet" in second or "has ended" in second
+    (alone,) = meeting(1, seconds=0.5)
+    assert re.match(r"nobody answers at the coordinator's address 127\.0\.0\.1:\d+ after 0\.5 s", alone)
+
+
+def test_who_does_not_belong_there_is_told_so():
+    found = meeting(0, 1, 1, processes=3, seconds=1.0)
+    assert sum("there is a process 1 already" in said for said in found if said) == 1
+    port = free_port()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(meeting, 0, processes=2, seconds=1.0, port=port)
+        other = pool.submit(meeting, 1, processes=4, seconds=1.0, port=port)
+        assert other.result() == ["process 1 is one of 4, process 0 one of 2: give all the same number."]
+        assert "process 1 of 2 did not come" in first.result()[0]
+
+
+def test_a_port_that_somebody_else_has_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(meeting, 1, port=port)
+            caller, _ = other.accept()
+            caller.sendall(b"\0\0\6\4 something else\n")
+            caller.close()
+            assert "is not process 0 of this training" in waiting.result()[0]
+    with socket.create_server(("", port), reuse_port=False) as other:
+        assert f"process 0 can't listen at the coordinator's address 127.0.0.1:{port}" in meeting(0, port=port)[0]
 
 
 def test_a_coordinator_that_is_not_there_is_named(folder):
@@ -152,6 +208,19 @@ def test_a_killed_process_ends_the_others_and_all_resume(folder, victim):
     for process in both:
         done(process)
     assert json.loads((run / "config.json").read_text())["outcome"]["step"] == steps
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_the_first_process_is_a_sentence_of_each(folder, monkeypatch):
+    import resource
+
+    monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", "0")  # which has files of its own that are too large
+    port, settings = free_port(), (*TRAIN, "--steps", 100_000, "--checkpoint-every", 50, "--out", "runs/full")
+    full = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))}
+    first = start(*settings, *hosts(0, port), cwd=folder, **full)
+    second = start(*settings, *hosts(1, port), cwd=folder)
+    assert "could not be written" in done(first, code=2)
+    assert "another process of this training has ended" in done(second, code=2, timeout=60)
 
 
 @pytest.mark.slow

@@ -60,6 +60,8 @@ def main() -> None:
         )
     except KoopaxError as error:
         errors().print(f"[bold red]error:[/] {plain(str(error))}", highlight=False, soft_wrap=True)
+        if (hosts := sys.modules.get("koopax.training.hosts")) is not None:  # which a training has loaded
+            hosts.leave_others(error, 2)
         sys.exit(2)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "koopax":

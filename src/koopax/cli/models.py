@@ -10,7 +10,7 @@ from tyro.conf import Positional
 from koopax._errors import KoopaxError
 from koopax.cli.columns import TableColumns
 from koopax.cli.options import Options, parse_options
-from koopax.cli.output import errors, plain, print_json, progress_bar, results, training_progress
+from koopax.cli.output import errors, print_json, progress_bar, results, training_progress
 from koopax.evaluation.protocol import SEED, WINDOWS
 from koopax.training.config import TrainConfig
 from koopax.training.resources import Hosts, Resources
@@ -71,7 +71,7 @@ def train(
         config: how to train.
     """
     from koopax.training.auto import read_auto_task
-    from koopax.training.hosts import LostError, connect, is_first, leave
+    from koopax.training.hosts import connect, is_first
     from koopax.training.tasks import (
         TrainTask,
         read_task,
@@ -122,14 +122,9 @@ def train(
         _train_auto(task, folder, keeping | {"memory_map": resources.memory_map})
         return
     bar = training_progress(task.model, task.train.steps, task.train.seconds, seeds=seeds) if speaks else nullcontext()
-    try:
-        with bar as watch:
-            keeping |= {"watch": watch, "resources": resources}
-            runs = run_task_seeds(task, seeds, folder, **keeping) if several else [run_task(task, folder, **keeping)]
-    except LostError as error:
-        errors().print(f"[bold red]error:[/] {plain(str(error))}", highlight=False, soft_wrap=True)
-        leave(2)
-        raise
+    with bar as watch:
+        keeping |= {"watch": watch, "resources": resources}
+        runs = run_task_seeds(task, seeds, folder, **keeping) if several else [run_task(task, folder, **keeping)]
     if not speaks:
         raise SystemExit(130 if any(run.stopped == "interrupted" for run in runs) else 0)
     if any(run.stopped == "interrupted" for run in runs):

@@ -187,7 +187,7 @@ def _run(
                     stage, group, rollouts = content
                     plans[stage].receive(group, rollouts)
     if info is None or not any(plan.received for plan in plans):
-        raise KoopaxError("collection was interrupted before the first step: nothing was kept.")
+        raise KeyboardInterrupt("interrupted before the first step: nothing is kept")
     return plans, info
 
 
@@ -233,7 +233,7 @@ def _assemble(
         (rollout, stage.source) for stage, plan in zip(stages, plans, strict=True) for rollout in plan.rollouts()
     ]
     if not rollouts:
-        raise KoopaxError("collection was interrupted before the first step: nothing was kept.")
+        raise KeyboardInterrupt("interrupted before the first step: nothing is kept")
     extra: dict[str, Any] = {
         "seed": seed,
         "stages": [

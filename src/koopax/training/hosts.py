@@ -7,7 +7,6 @@ collectives move the numbers. On CPUs that is Gloo. Here is what is said where i
 import json
 import logging
 import os
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -16,17 +15,23 @@ from typing import Any
 
 import numpy as np
 
-from koopax._errors import KoopaxError
+from koopax._errors import DivergedError, KoopaxError
 from koopax._provenance import versions
 from koopax._untrusted import one_line
+from koopax.training.meeting import meet
 from koopax.training.resources import Hosts
 
 ENDINGS = (None, "finished", "time", "patience", "interrupted")
 """Why a training ends, as processes tell each other; None while it goes on."""
+GRACE_SECONDS = 5
 
 
 class LostError(KoopaxError):
     """A process of a training has ended or can't be reached: what was trained since the last checkpoint is lost."""
+
+
+class SharedError(KoopaxError):
+    """What every process of a training has found, so that all of them end by themselves."""
 
 
 def connect(hosts: Hosts) -> None:
@@ -35,10 +40,13 @@ def connect(hosts: Hosts) -> None:
         return
     import jax
 
-    if hosts.coordinator is not None and hosts.process_id != 0:
-        _wait_for(hosts.coordinator, hosts.connect_seconds)
-    # A process that hangs or is gone is noticed by the next mean over devices, or else by heartbeats.
-    limits = {"heartbeat_timeout_seconds": 30, "shutdown_timeout_seconds": 10}
+    if hosts.coordinator is not None:
+        assert hosts.process_id is not None  # else the hosts have complained
+        assert hosts.processes is not None
+        meet(hosts.coordinator, hosts.process_id, hosts.processes, hosts.connect_seconds)
+    # A process that hangs or is gone is noticed by the next mean over devices, or else by heartbeats. At the end, the
+    # first one writes the last checkpoint and the others wait for it.
+    limits = {"heartbeat_timeout_seconds": 30, "shutdown_timeout_seconds": 300}
     limits["initialization_timeout"] = hosts.connect_seconds
     logging.getLogger("jax._src.distributed").setLevel(logging.ERROR)
     try:
@@ -55,23 +63,6 @@ def connect(hosts: Hosts) -> None:
         ) from error
     found = versions()
     check_alike({name: found[name] for name in ("koopax", "jax", "jaxlib", "equinox", "optax") if name in found})
-
-
-def _wait_for(address: str, seconds: int) -> None:
-    """Until process 0 listens; JAX's own client ends the whole process where nobody does."""
-    host, _, port = address.rpartition(":")
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=min(5, seconds)).close()
-            return
-        except OSError as error:
-            if time.monotonic() >= until:
-                raise KoopaxError(
-                    f"nobody answers at the coordinator's address {address} after {seconds} s ({one_line(error)}): "
-                    "start process 0 there, and open the port."
-                ) from error
-            time.sleep(0.2)
 
 
 def is_first() -> bool:
@@ -133,7 +124,7 @@ def check_alike(about: dict[str, str]) -> None:
         other = json.loads(text)
         for name, value in first.items():
             if other.get(name) != value:
-                raise KoopaxError(
+                raise SharedError(
                     f"process {number} has {name} {other.get(name)}, process 0 {value}: all processes need the same."
                 )
 
@@ -153,10 +144,10 @@ def together() -> Iterator[None]:
     said = str(failed).encode()[:room] if failed else b""
     everyone = gather(np.frombuffer(said.ljust(room), np.uint8))
     if failed is not None:
-        raise failed
+        raise SharedError(str(failed)) from failed
     for number, row in enumerate(everyone):
         if text := bytes(row.astype(np.uint8)).decode(errors="replace").strip():
-            raise KoopaxError(f"process {number} can't go on: {text}")
+            raise SharedError(f"process {number} can't go on: {text}")
 
 
 @contextmanager
@@ -175,8 +166,17 @@ def collective() -> Iterator[None]:
         ) from error
 
 
-def leave(code: int) -> None:
-    """End this process at once: waiting for a process that is gone would take minutes, and end in a crash."""
+def leave_others(error: KoopaxError, code: int) -> None:
+    """End this process at once where the others of its training don't know of the error.
+
+    They are told by that: waiting for them, as JAX does, would take minutes and end in a crash.
+    """
+    import jax
+
+    if not jax.distributed.is_initialized() or isinstance(error, SharedError | DivergedError):
+        return
+    if is_first():
+        time.sleep(GRACE_SECONDS)  # without it JAX ends the others, who may have the same to say
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -61,7 +61,8 @@ class Hosts:
                     f"process-id is {self.process_id}, and there are {self.processes} processes: use 0 to "
                     f"{self.processes - 1}."
                 )
-        if self.coordinator is not None and not self.coordinator.rpartition(":")[2].isdigit():
+        host, _, port = (self.coordinator or "localhost:1").rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise KoopaxError(f"coordinator is {self.coordinator!r}: give HOST:PORT, such as 10.0.0.1:8476.")
         if self.connect_seconds < 1:
             raise KoopaxError(f"connect-seconds is {self.connect_seconds}: use 1 or more.")
