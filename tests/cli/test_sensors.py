@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from koopax import KoopaxError
+from koopax.training import model_and_test_episodes
+
 KOOPAX = Path(sys.executable).with_name("koopax")
 TABLE = ("log.csv", "--state", "angle", "--reward", "none", "--horizon", 6, "--batch-size", 4, "--steps", 2)
 SMALL = ("--latent-size", 8, "--option", "encoder_hidden=[6]", "decoder_hidden=[6]")
@@ -49,6 +52,14 @@ def test_a_history_goes_through_training_and_evaluation(folder):
     shown = json.loads(koopax("evaluate", "a", "--horizon", 6, "--json", cwd=folder).stdout)
     assert np.isfinite(shown["state"]["normalised"])
     assert np.isfinite(shown["baselines"]["dmdc"]["state"]["normalised"])
+
+
+def test_another_table_is_read_by_the_columns_of_the_run(folder):
+    (folder / "other.csv").write_text((folder / "log.csv").read_text().replace("0,", "100,", 1))
+    _, episodes = model_and_test_episodes(folder / "a", str(folder / "other.csv"))
+    assert (episodes.state_size, episodes.action_size, episodes.has_rewards) == (1, 1, False)
+    with pytest.raises(KoopaxError, match="sizes"):  # what is named goes before
+        model_and_test_episodes(folder / "a", str(folder / "other.csv"), action="none")
 
 
 @pytest.mark.slow

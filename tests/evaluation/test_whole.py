@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from koopax import DynamicsModel, Episodes, KoopaxError
+from koopax import DynamicsModel, Ensemble, Episodes, KoopaxError
 from koopax.evaluation import whole, whole_episodes
 
 
@@ -42,6 +42,19 @@ def test_every_episode_is_predicted_from_its_first_history_to_its_end(history, m
         assert (found.episodes, found.longest, found.nonfinite) == (3, 31 - history, 0)
         assert watched[-1] == (len(true), len(true)) == (found.steps, found.steps)
         assert document["reward"] is None
+
+
+def test_an_ensemble_predicts_the_mean_of_free_runs():
+    episodes = data(lengths=(12, 12))
+    members = [DynamicsModel.create("gru", episodes, latent_size=4, key=jax.random.key(k)) for k in range(2)]
+    found = whole_episodes(Ensemble(members), episodes)
+    runs = [
+        np.mean([m.rollout(e.observations[0], e.actions).states for m in members], axis=0) - e.observations[1:]
+        for e in episodes
+    ]
+    rmse = np.sqrt(np.mean(np.concatenate(runs) ** 2, axis=0))
+    np.testing.assert_allclose([column.rmse for column in found.columns.values()], rmse, rtol=1e-4)
+    assert found.model == "2 × gru"
 
 
 def test_divergence_is_counted_and_told():

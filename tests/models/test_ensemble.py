@@ -41,6 +41,16 @@ def test_its_intervals_hold_what_happens(ensemble):
     assert error.model == "2 × koopman"
 
 
+def test_members_that_agree_have_the_intervals_of_one():
+    """Where nobody disagrees, the floor is all there is of the scale: it must be the same before and after."""
+    (one,) = members(1)
+    episodes = walks(1, episodes=20)
+    alone, together = (koopax.calibrate(own, episodes, horizon=5) for own in (one, Ensemble([one, one])))
+    state, actions = np.array([1.0, -2.0]), np.zeros((5, 1))
+    wide, same = (own.rollout(state, actions, level=0.9) for own in (alone, together))
+    np.testing.assert_allclose(same.upper - same.lower, wide.upper - wide.lower, rtol=1e-3)
+
+
 def test_planners_see_the_mean_reward_less_the_risk(ensemble):
     actions = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5, 1)), jnp.float32)
     state = jnp.array([0.5, 0.5])

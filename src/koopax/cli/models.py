@@ -200,9 +200,8 @@ def evaluate(
     if whole_episodes:
         from koopax.evaluation.whole import whole_episodes as predict_whole
 
-        if level is not None or isinstance(model, Ensemble):
-            asked = "--level" if level is not None else "several seeds"
-            raise KoopaxError(f"--whole-episodes is for the prediction of one model, without {asked}: leave one out.")
+        if level is not None:
+            raise KoopaxError("--whole-episodes has no intervals, which reach 100 steps: leave out it or --level.")
         with progress_bar("predicting") as watch:
             whole = predict_whole(model, episodes, reencode_every=reencode_every, watch=watch)
         if json:

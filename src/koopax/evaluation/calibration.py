@@ -16,7 +16,7 @@ from koopax.data.windows import FixedWindows, Windows, even_windows
 from koopax.evaluation.errors import choose_windows, predict_windows
 from koopax.evaluation.protocol import SEED, WINDOWS
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.ensemble import AnyModel, Ensemble, floor_of
+from koopax.models.ensemble import AGREEMENT, AnyModel, Ensemble, floor_of
 from koopax.models.intervals import LEVELS, Calibration, calibration_for, warn_of_few
 
 HORIZON = 100
@@ -45,7 +45,7 @@ def calibrate(
     floor = None
     if isinstance(model, Ensemble):
         floor = floor_of(scale)
-        scores = scores * scale / np.sqrt(scale**2 + floor**2)
+        scores, _ = _with_floor(scores, scale, floor)
     episode = np.searchsorted(episodes.starts, chosen.rows, side="right") - 1
     # The windows of a single episode are worth as many as fit into it without overlap, as far as anybody can tell.
     apart = 1 + float(np.ptp(chosen.rows)) / horizon if len(np.unique(episode)) == 1 else None
@@ -66,6 +66,12 @@ def _scores(model: AnyModel, chosen: FixedWindows) -> Iterator[tuple[np.ndarray,
         size = batch.rewards.shape[1]
         found = jax.device_get(_scores_of(unit, jax.tree.map(_filled, batch)))
         yield tuple(np.swapaxes(part, 0, 1)[:size] for part in found)  # type: ignore[misc]
+
+
+def _with_floor(scores: np.ndarray, scale: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and scales of an ensemble that was without a floor, with this one."""
+    raised = np.sqrt(np.maximum(scale**2 - AGREEMENT**2, 0.0) + floor**2)
+    return scores * scale / raised, raised
 
 
 def _filled(array: np.ndarray) -> Array:
@@ -177,18 +183,28 @@ def coverages(
     chosen: FixedWindows,
     *,
     level: float,
+    floors: Mapping[str, np.ndarray] | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> dict[str, Coverage]:
-    """As `coverage`, of several calibrations of one model, whose predictions are the same."""
+    """As `coverage`, of several calibrations of one model, whose predictions are the same.
+
+    `floors` are those of an ensemble's spread that go with them, by their names; see `koopax.models.ensemble`.
+    """
     widths = {name: np.asarray(of.widths(level, chosen.horizon), np.float64) for name, of in calibrations.items()}
     sums: dict[str, Any] = dict.fromkeys(calibrations, 0.0)
     done = 0
-    for scores, scale in _scores(model, chosen):
+    if floors:
+        assert isinstance(model, Ensemble)
+        model = model.with_calibration(None)  # whose scale is the spread, and AGREEMENT where there is none
+    for own_scores, own_scale in _scores(model, chosen):
         for name, own in widths.items():
+            scores, scale = own_scores, own_scale
+            if floors and name in floors:
+                scores, scale = _with_floor(own_scores, own_scale, floors[name][: chosen.horizon])
             ranked = scale * ranked_score(scores, calibrations[name])
             made = np.stack([scores <= own, 2 * own * scale, ranked, (scores * scale) ** 2])
             sums[name] = sums[name] + made.sum(1)
-        done += len(scores)
+        done += len(own_scores)
         if watch is not None:
             watch(done, chosen.num_windows)
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax.data.episodes import Episodes
-from koopax.models.dynamics import DynamicsModel, Reencoding
+from koopax.models.dynamics import Reencoding
+from koopax.models.ensemble import AnyModel, Ensemble
 
 # Steps that are predicted at a time, in as many episodes as that is.
 TOGETHER = 100_000
@@ -42,7 +43,7 @@ class WholeEpisodes:
     """What `whole_episodes` found."""
 
     model: str
-    """Name of the core, or of the regression."""
+    """Name of the core, of the regression, or of the ensemble."""
     history: int
     """Observations of each episode that the model was shown."""
     episodes: int
@@ -73,7 +74,7 @@ class WholeEpisodes:
 
 
 def whole_episodes(
-    model: DynamicsModel,
+    model: AnyModel,
     episodes: Episodes,
     *,
     reencode_every: Reencoding = None,
@@ -82,7 +83,7 @@ def whole_episodes(
     """Predict every episode from its first history to its end and compare.
 
     Args:
-        model: the model.
+        model: the model, or an ensemble, which predicts the mean of its members' free runs.
         episodes: test episodes, that the model was not trained on.
         reencode_every: see `DynamicsModel.rollout`.
         watch: called with the steps done and the steps in all.
@@ -107,7 +108,7 @@ def whole_episodes(
     columns = found.columns()
     names = episodes.metadata.state_names or [f"state {number}" for number in range(episodes.state_size)]
     return WholeEpisodes(
-        model=model.config.name,
+        model=model.name if isinstance(model, Ensemble) else model.config.name,
         history=history,
         episodes=episodes.num_episodes,
         steps=found.count,
@@ -159,7 +160,7 @@ def _together(lengths: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _free_runs(
-    model: DynamicsModel, episodes: list[Any], reencode_every: Reencoding
+    model: AnyModel, episodes: list[Any], reencode_every: Reencoding
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Of each episode, states and rewards after its first history as they were and as predicted [steps, state + 1]."""
     before = model.config.history - 1

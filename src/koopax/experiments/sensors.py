@@ -52,8 +52,8 @@ class SensorsBudget:
     """Test windows."""
     long_run: int
     """Steps of the long free run."""
-    horizon: int
-    """Steps of the training windows."""
+    horizon: int | None
+    """Steps of the training windows; None for what short trials are best with, as `koopax train` does."""
     cheetah_rows: int
     """Environment steps of HalfCheetah."""
     cheetah_steps: int
@@ -62,8 +62,8 @@ class SensorsBudget:
 
 BUDGETS = {
     "smoke": SensorsBudget(1_200, 4, 20, 300, 10, 0, 0),
-    "cpu": SensorsBudget(4_000, 800, 500, 10_000, 20, 10_000, 300),
-    "paper": SensorsBudget(40_000, 20_000, 4_000, 10_000, 100, 200_000, 10_000),
+    "cpu": SensorsBudget(4_000, 5_000, 500, 10_000, None, 200_000, 1_000),
+    "paper": SensorsBudget(40_000, 20_000, 4_000, 10_000, None, 200_000, 10_000),
 }
 
 
@@ -133,7 +133,7 @@ def _trained(
     task = TrainTask(
         name,
         arm.model,
-        TrainConfig(horizon=budget.horizon, steps=taken, validation_horizon=budget.horizon),
+        TrainConfig(horizon=budget.horizon, steps=taken, validation_horizon=budget.horizon or HORIZON),
         model_options=dict(arm.options),
     )
     begun = (folder / "config.json").is_file()

@@ -129,13 +129,28 @@ class RecurrentHistory(HistoryEncoder):
 class DelayedDictionary(HistoryEncoder):
     """A regression's functions of z = (s_t, …, s_{t−n+1}, a_{t−1}, …, a_{t−n+1}): delay coordinates.
 
-    Least squares has no use for a mask: an unknown state is taken to be the oldest known one, and an unknown action the
-    mean. Only whole histories are fitted.
+    Only whole histories are fitted. What is unknown is what is to be expected, as a linear function of what came after
+    it, the newest first, so that each sees what was filled in before:
+
+        (s_{t−j}, a_{t−j}) = W_j (1, s_t, …, s_{t−j+1}, a_{t−1}, …, a_{t−j+1}),   j = 1 … n − 1.
+
+    Before W is fitted, with the rest, a state is the one after it and an action is zero.
     """
 
     dictionary: Dictionary
+    before: Float[Array, "past column delays+1"]
+    """W_j, of the constant and of z, zero for what is not newer."""
     state_size: int = eqx.field(static=True)
     history: int = eqx.field(static=True)
+
+    def __init__(self, dictionary: Dictionary, state_size: int, history: int):
+        """Of a dictionary of so many columns as z has."""
+        self.dictionary, self.state_size, self.history = dictionary, state_size, history
+        size = dictionary.low.shape[0]
+        width = state_size + (size - history * state_size) // (history - 1)
+        held = [jnp.eye(width, size + 1, k=1 + j * state_size) for j in range(history - 1)]
+        of_state = (jnp.arange(width) < state_size)[:, None]
+        self.before = jnp.stack(held) * of_state
 
     @property
     def size(self) -> int:
@@ -146,11 +161,22 @@ class DelayedDictionary(HistoryEncoder):
         self, states: Float[Array, "observed state"], actions: Float[Array, "observed-1 action"]
     ) -> Float[Array, " functions"]:
         """φ(z)."""
-        filled = [states[-1]]
-        for state in states[-2::-1]:
-            filled.append(jnp.where(jnp.isnan(state), filled[-1], state))
-        taken = jnp.where(jnp.isnan(actions), 0.0, actions)
-        return self.dictionary(jnp.concatenate([*filled, taken[::-1].ravel()]))
+        delays = jnp.concatenate([states[::-1].ravel(), actions[::-1].ravel()])
+        for step, weights in enumerate(self.before, 1):
+            # What is older has no weight, but may be unknown yet.
+            expected = weights[:, 0] + weights[:, 1:] @ jnp.where(jnp.isnan(delays), 0.0, delays)
+            for places, values in zip(self.places(step), jnp.split(expected, [self.state_size]), strict=True):
+                own = delays[places]
+                delays = delays.at[places].set(jnp.where(jnp.isnan(own), values, own))
+        return self.dictionary(delays)
+
+    def places(self, step: int) -> tuple[slice, slice]:
+        """Where in z the state and the action of so many steps ago stand."""
+        states, action = self.history * self.state_size, self.before.shape[1] - self.state_size
+        return (
+            slice(step * self.state_size, (step + 1) * self.state_size),
+            slice(states + (step - 1) * action, states + step * action),
+        )
 
     def past(self, functions: Float[Array, " functions"]) -> Past:
         """What a latent says of the past: z stands in it, behind the constant."""

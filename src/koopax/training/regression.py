@@ -8,6 +8,8 @@ over the N steps of the training episodes, and likewise for the reward, which se
 summed in float64, some thousand steps at a time; their eigenvectors give W for every ridge ρ. Of the ridges, and of
 returning to the dictionary at every step or never, what has the lowest error in free runs of validation windows is
 kept.
+
+Of a history only the whole is fitted. What is to be expected of the steps before those that are known is fitted as well.
 """
 
 from collections.abc import Sequence
@@ -31,6 +33,8 @@ from koopax.training.choice import HORIZON, ReturnTrials
 Numbers: TypeAlias = np.ndarray | jax.Array
 RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
 RETURNS = (1, None)
+# The ridge of what is expected before a history begins.
+EXPECTED = 1e-10
 # Steps in a batch of the sums, and in all of them: more do not change some thousand coefficients.
 BATCH = 10_000
 MOST_STEPS = 400_000
@@ -88,6 +92,8 @@ def regress(
         assert isinstance(model.encoder, Dictionary)
         model = eqx.tree_at(lambda own: own.encoder, model, model.encoder.within(low, high))
     sums = _add_up(model, train)
+    if isinstance(model.encoder, DelayedDictionary):
+        model = eqx.tree_at(lambda own: own.encoder.before, model, before_what_is_known(model.encoder, sums))
     if validation is None:
         return _fitted(model, sums, RIDGES[1]).with_reencoding(returns[0]), []
     trials, best = [], None
@@ -101,6 +107,19 @@ def regress(
                 best = trials[-1].error, candidate.with_reencoding(every)
     assert best is not None
     return best[1], trials
+
+
+def before_what_is_known(encoder: DelayedDictionary, sums: Sums) -> jax.Array:
+    """W_j of delay coordinates, by least squares: what is to be expected of a step before those that are known."""
+    size = encoder.before.shape[2] - 1
+    gram = np.asarray(sums.gram)[: size + 1, : size + 1]  # of the constant and of z, which stand first
+    found = np.zeros(encoder.before.shape)
+    known = [0, *range(1, 1 + encoder.state_size)]
+    for step, weights in enumerate(found, 1):
+        own = [1 + place for places in encoder.places(step) for place in range(size)[places]]
+        weights[:, known] = solve(gram[np.ix_(known, known)], gram[np.ix_(known, own)], int(sums.count), EXPECTED).T
+        known += own
+    return jnp.asarray(found, jnp.float32)
 
 
 def dmdc_reference(train: Episodes, validation: Episodes | None = None, *, history: int = 1) -> DynamicsModel:

@@ -40,6 +40,8 @@ from koopax.training.run import (
     seed_folders,
 )
 
+# Files whose columns have names.
+TABLES = (".csv", ".parquet")
 # Of the episodes that are not tested on: the share for validation.
 VALIDATION = 0.1
 
@@ -268,12 +270,13 @@ def model_and_test_episodes(
     """A trained model and episodes to test it on, none of which it was trained on.
 
     Without a `source` they are the test split of the run's own data; so they are where `source` holds the same episodes
-    under whatever name. Of any other source they are all there are.
+    under whatever name. Of any other source they are all there are. A table is read by the columns that the run's own
+    table was read by, where `options` name no others.
     """
     model = load_trained(path, best=best)
     path = seed_folders(path)[0] if is_ensemble(path) else path  # all seeds have the same data
     if source is not None:
-        episodes = load(source, **options)
+        episodes = load(source, **_columns_of(path, source) | options)
         if path.is_dir():
             episodes = _held_out(path, source, episodes)
     elif options:
@@ -289,6 +292,17 @@ def model_and_test_episodes(
             f"{(episodes.state_size, episodes.action_size)}: test it on data of the same system."
         )
     return model, episodes
+
+
+def _columns_of(path: Path, source: str) -> dict[str, Any]:
+    """Which columns are what in a run's own table, for another table; nothing for anything else."""
+    if not path.is_dir() or Path(source).suffix.lower() not in TABLES:
+        return {}
+    try:
+        task = read_task(path)
+    except KoopaxError:  # trained by `koopax.fit`, which does not know of columns
+        return {}
+    return dict(task.source_options) if Path(task.source).suffix.lower() in TABLES else {}
 
 
 def reference_of(path: Path, model: AnyModel) -> dict[str, DynamicsModel]:

@@ -42,6 +42,7 @@ def run_tasks_in_turns(
     episodes: Splits,
     *,
     slice_seconds: float = SLICE_SECONDS,
+    validate: bool = True,
     watch: Watcher | None = None,
 ) -> list[Turn]:
     """Train the tasks, each in its folder, until every one is at its end; a folder that holds a run is resumed.
@@ -53,10 +54,11 @@ def run_tasks_in_turns(
         folders: one for each task.
         episodes: the splits of that data.
         slice_seconds: training time of a turn.
+        validate: whether validation episodes are looked at, for their errors and for intervals.
         watch: called after every turn with the steps and seconds of all trainings together.
     """
     began = time.perf_counter()
-    trained_on = fingerprint(episodes.train)
+    trained_on, validation = fingerprint(episodes.train), episodes.validation if validate else None
     records: list[Record] = []
     loops: list[Loop] = []
     try:
@@ -65,13 +67,13 @@ def run_tasks_in_turns(
             model = initial_model(task, task.train.seed, episodes.train, begun)
             config = settings_for(task.train, {}, model, episodes.train, begun)
             model, config = choose_growth(model, episodes.train, config, begun and recorded_model(begun))
-            config = with_horizon(config, model, episodes.train, episodes.validation)
+            config = with_horizon(config, model, episodes.train, validation)
             keeping = Keeping(begun is not None, data=recorded_task(task), fingerprint=trained_on)
-            check_training(model, episodes.train, episodes.validation, config, folder, keeping)
-            model = start_training(model, episodes.train, episodes.validation, config)
+            check_training(model, episodes.train, validation, config, folder, keeping)
+            model = start_training(model, episodes.train, validation, config)
             records.append(Record(model, config, folder, keeping))
             state = records[-1].open(fresh_state(model, config))
-            programs = Programs(episodes.train, episodes.validation, config, past=model.past_steps)
+            programs = Programs(episodes.train, validation, config, past=model.past_steps)
             loops.append(Loop(records[-1], state, programs, began=began))
         with StopRequest() as stop:
             return take_turns(loops, stop, slice_seconds=slice_seconds, watch=watch)
