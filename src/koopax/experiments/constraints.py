@@ -78,7 +78,7 @@ class ConstraintsBudget:
 
 BUDGETS = {
     "smoke": ConstraintsBudget(("double-integrator",), 300, 0, starts=1, length=30, samples=16),
-    "cpu": ConstraintsBudget(("double-integrator", "cart-pole"), 2_000, 0, starts=3, length=100, samples=256),
+    "cpu": ConstraintsBudget(("double-integrator", "cart-pole"), 3_000, 2_000, starts=10, length=150, samples=256),
     "paper": ConstraintsBudget(("double-integrator", "cart-pole"), 3_000, 5_000, starts=50, length=200, samples=512),
 }
 

@@ -27,7 +27,6 @@ from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import load_model
 from koopax.planning.choice import PLANNERS, REGULATORS, QuadraticCost, make_planner
 from koopax.planning.controller import Controller
-from koopax.planning.learned import LearnedModel
 from koopax.planning.protocol import Box
 from koopax.training.fitting import fit
 
@@ -35,7 +34,6 @@ ENV = "Pendulum-v1"
 GOAL = QuadraticCost((1.0, 0.0, 0.0), (1.0, 1.0, 0.1), (0.001,))
 # Half a minute of training on an idle core; see docs/planning.md.
 MODEL = {"latent_size": 64, "encoder_hidden": (128,), "decoder_hidden": (128,)}
-REENCODE_EVERY = 4
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class SwingUpBudget:
 
 BUDGETS = {
     "smoke": SwingUpBudget(600, 5, episodes=1, length=5, horizon=4, samples=8),
-    "cpu": SwingUpBudget(20_000, 1_000, episodes=3, length=200, horizon=20, samples=64),
+    "cpu": SwingUpBudget(20_000, 1_500, episodes=10, length=200, horizon=20, samples=64),
     "paper": SwingUpBudget(20_000, 5_000, episodes=50, length=200, horizon=20, samples=256),
 }
 
@@ -96,14 +94,11 @@ def _run_cell(planner: str, model: DynamicsModel, budget: SwingUpBudget) -> dict
     box = Box(*action_bounds(env))
     if planner in REGULATORS:
         horizon = None if planner == "lqr" else budget.horizon
-        controller = Controller(
-            model, make_planner(planner, model, box, cost=GOAL, horizon=horizon, reencode_every=REENCODE_EVERY)
-        )
+        chosen = make_planner(planner, model, box, cost=GOAL, horizon=horizon)
     else:
         samples = max(1, budget.samples // 8) if planner == "gradient" else budget.samples
         chosen = make_planner(planner, model, box, horizon=budget.horizon, samples=samples)
-        sizes = model.config.state_size, model.config.action_size
-        controller = Controller(LearnedModel(model, REENCODE_EVERY), chosen, sizes=sizes)
+    controller = Controller(model, chosen)
     returns, wall, processor = [], [], []
     for episode in range(budget.episodes):
         observation, _ = env.reset(seed=episode)
