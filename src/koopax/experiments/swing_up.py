@@ -145,17 +145,15 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
 
 
 def figure(found: list[dict[str, Any]]) -> Figure:
-    """Return of every episode, against the processor time of a decision."""
+    """Return of every episode of each planner, with the processor time of a decision."""
     drawn = Figure(figsize=(5.2, 3.4), layout="constrained")
     panel = drawn.subplots()
-    for cell in found:
-        x = cell["processor_p50_ms"]
+    for x, cell in enumerate(found):
         panel.scatter([x] * len(cell["returns"]), cell["returns"], color=BLUE, s=10, alpha=0.5)
-        panel.scatter([x], [cell["mean_return"]], color=INK, marker="_", s=120)
-        panel.annotate(
-            cell["labels"]["planner"], (x, cell["mean_return"]), (4, 6), textcoords="offset points", fontsize=8
-        )
-    panel.set(xscale="log", xlabel="processor milliseconds of a decision (median)", ylabel="return")
+        panel.scatter([x], [cell["mean_return"]], color=INK, marker="_", s=160)
+    told = [f"{cell['labels']['planner']}\n{cell['processor_p50_ms']:.2g} ms" for cell in found]
+    panel.set_xticks(range(len(told)), told)
+    panel.set(xlabel="planner, and processor time of a decision (median)", ylabel="return; the bar is the mean")
     tidy(panel)
     return drawn
 
