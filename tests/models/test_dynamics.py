@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koopax import DynamicsModel, Episodes, KoopaxError, load_model
+from koopax.data.windows import fixed_windows
+from koopax.models.encoding import past_of_windows
 from koopax.models.files import MAGIC
 
 STATE, ACTION = 3, 2
@@ -98,21 +100,22 @@ def test_a_rollout_continues_from_its_last_latent(model, case):
     np.testing.assert_allclose(np.concatenate([first.rewards, second.rewards]), whole.rewards, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(("every", "known"), [(1, 0), (3, 1), (4, 5), (9, 3), (20, 0)])
+@pytest.mark.parametrize("every", [1, 3, 4, 9, 20])
 @pytest.mark.parametrize("timed", [False, True])
-def test_reencoding_equals_separate_rollouts_from_decoded_states(model, case, every, timed, known):
-    """And each of these knows every action before it; of older ones what the first latent held."""
+def test_reencoding_equals_separate_rollouts_from_decoded_states(model, case, every, timed):
+    """And each of these knows the actions that the latent before it holds: those taken, and behind them the start's."""
     state, actions = case
     durations = jnp.linspace(0.5, 2.0, 9) if timed else None
-    given = jnp.asarray(np.random.default_rng(2).normal(size=(known, ACTION)), jnp.float32)
-    prediction = model.rollout(state, actions, past_actions=given, durations=durations, reencode_every=every)
-    held = model.core.known_actions(model.encode(state, past_actions=given))
-    line = jnp.concatenate([model.normaliser.denormalise_action(held), actions])
+    prediction = model.rollout(state, actions, durations=durations, reencode_every=every)
+    latent = model.encode(state)
+    held = model.core.known_actions(latent)
+    line = jnp.concatenate([held, model.normaliser.normalise_action(actions)])
     states, rewards = [], []
     for start in range(0, 9, every):
         part = slice(start, start + every)
         lengths = None if durations is None else durations[part]
-        piece = model.rollout(state, actions[part], past_actions=line[start : start + len(held)], durations=lengths)
+        latent = model.core.with_known(model.encode(state), line[start : start + len(held)])
+        piece = model.rollout_from(latent, actions[part], durations=lengths)
         states.append(piece.states)
         rewards.append(piece.rewards)
         state = piece.states[-1]
@@ -120,21 +123,30 @@ def test_reencoding_equals_separate_rollouts_from_decoded_states(model, case, ev
     np.testing.assert_allclose(prediction.rewards, np.concatenate(rewards), rtol=1e-3, atol=1e-3)
 
 
-def test_known_actions_are_what_the_core_is_given(model, case):
-    """Past actions that are known make a start as good as the one that a longer rollout comes to."""
+def test_known_actions_take_the_place_of_those_that_a_latent_holds(model, case):
+    """The latest ones; where there are fewer, or one is NaN, a latent keeps what it holds."""
     state, actions = case
-    past = model.core.remembered_actions
+    core, past = model.core, model.core.remembered_actions
     assert past == 3
-    normalised = model.normaliser.normalise_action(actions)
-    latent = model.encode(state, past_actions=actions)
-    guess = model.encode(state)
-    np.testing.assert_allclose(model.core.known_actions(latent), normalised[-past:], rtol=1e-6)
-    np.testing.assert_array_equal(latent[: model.core.modes_size], guess[: model.core.modes_size])
-    np.testing.assert_array_equal(model.encode(state, past_actions=[[np.nan] * ACTION] * past), guess)
-    half = model.core.known_actions(model.encode(state, past_actions=actions[:1]))
-    np.testing.assert_array_equal(half[:-1], model.core.known_actions(guess)[:-1])
-    np.testing.assert_allclose(half[-1], normalised[0], rtol=1e-6)
-    assert not np.allclose(model.rollout(state, actions, past_actions=actions).states, model.rollout(*case).states)
+    held = model.encode(state)
+    latent = core.with_known(held, actions)
+    np.testing.assert_array_equal(core.known_actions(latent), actions[-past:])
+    np.testing.assert_array_equal(latent[: core.modes_size], held[: core.modes_size])
+    np.testing.assert_array_equal(core.with_known(held, jnp.full((past, ACTION), jnp.nan)), held)
+    half = core.known_actions(core.with_known(held, actions[:1]))
+    np.testing.assert_array_equal(half[:-1], core.known_actions(held)[:-1])
+    np.testing.assert_array_equal(half[-1], actions[0])
+
+
+def test_a_model_starts_as_its_training_windows_do(model, case):
+    """Without a history these know no actions before them, so none may change where a rollout, or a plan, starts."""
+    state, actions = case
+    windows = fixed_windows(episodes(), 5, 8, 0, past=model.past_steps).take(slice(None))
+    trained = jax.vmap(model.encode_past)(past_of_windows(model, jax.tree.map(jnp.asarray, windows)))
+    told = jnp.asarray(np.random.default_rng(2).normal(size=(8, model.core.remembered_actions, ACTION)), jnp.float32)
+    np.testing.assert_array_equal(jax.vmap(model.encode)(windows.states[0], told), trained)
+    before = model.rollout(state, actions, past_actions=actions)
+    np.testing.assert_array_equal(before.states, model.rollout(state, actions).states)
 
 
 def test_a_core_without_a_history_has_nothing_to_know(case):

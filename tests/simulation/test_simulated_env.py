@@ -68,7 +68,7 @@ def test_copies_that_end_start_again_in_the_same_step(models, data):
     observed, _, terminated, truncated, info = many.step(many.action_space.sample())
     assert truncated.all()
     assert info["_final_obs"].all()
-    starts = make_starts(data, state_size=3, action_size=2, past=1, start_at="any").states
+    starts = make_starts(data, state_size=3, action_size=2, start_at="any")
     for state, last in zip(observed, info["final_obs"], strict=True):
         assert (np.abs(starts - state).max(axis=1) < 1e-6).any()
         assert not (np.abs(starts - last).max(axis=1) < 1e-6).any()
@@ -122,16 +122,13 @@ def test_a_prediction_that_is_not_finite_ends_the_episode(models, data):
     np.testing.assert_array_equal(after, state)
 
 
-def test_starts_know_the_actions_before_them(data):
-    starts = make_starts(data, state_size=3, action_size=2, past=2, start_at="any")
-    assert len(starts.states) == data.num_steps
-    first = data[0]
-    assert np.isnan(starts.past_actions[0]).all()
-    np.testing.assert_array_equal(starts.past_actions[1, 1], first.actions[0])
-    assert np.isnan(starts.past_actions[1, 0]).all()
-    np.testing.assert_array_equal(starts.past_actions[29], first.actions[27:29])
-    assert np.isnan(starts.past_actions[30]).all()
-    np.testing.assert_array_equal(starts.states[30], data[1].observations[0])
+def test_starts_are_the_states_that_an_action_was_taken_in(data):
+    starts = make_starts(data, state_size=3, action_size=2, start_at="any")
+    assert starts.shape == (data.num_steps, 3)
+    np.testing.assert_array_equal(starts[29], data[0].observations[29])
+    np.testing.assert_array_equal(starts[30], data[1].observations[0])
+    first = make_starts(data, state_size=3, action_size=2)
+    np.testing.assert_array_equal(first, [episode.observations[0] for episode in data])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 Each controller holds a cart-pole of its own near its upright point, decision by decision, in turns with all others, so
 that whatever else the machine does meets all of them. Times are of `Controller.act`, from an observation to an action
-in NumPy. The searches and LQR have a small Koopman model; the convex program has a linear model, and that one.
+in NumPy. The searches and LQR have a small Koopman model. The convex program has that one, for which it is a sequence
+of programs, the same with a linear action input and read-out, and DMDc, for which it is one.
 """
 
 import os
@@ -85,8 +86,10 @@ def _percentiles(prefix: str, milliseconds: list[float]) -> dict[str, float]:
 def _controllers(horizon: int, samples: int) -> dict[tuple[str, str], Controller]:
     plant = PLANTS[PLANT]
     data = _pushes()
-    learned = DynamicsModel.create("koopman", data, key=jax.random.key(0), growth=0.3)
-    models = {"dmdc": dmdc_reference(data), "koopman": linear_start(learned, data)}
+    models = {"dmdc": dmdc_reference(data)}
+    for name, options in (("koopman", {}), ("koopman-linear", {"decoder_hidden": (), "action_hidden": ()})):
+        learned = DynamicsModel.create("koopman", data, key=jax.random.key(0), growth=0.3, **options)
+        models[name] = linear_start(learned, data)
     box = Box([-plant.force], [plant.force])
     cost = QuadraticCost((0.0,) * len(plant.start), plant.state_cost, (plant.action_cost,))
     found = {}
@@ -98,7 +101,7 @@ def _controllers(horizon: int, samples: int) -> dict[tuple[str, str], Controller
             sizes = model.config.state_size, model.config.action_size
             found[planner, "koopman"] = Controller(LearnedModel(model), chosen, sizes=sizes)
             continue
-        for name in ("dmdc", "koopman") if planner == "qp" else ("koopman",):
+        for name in ("dmdc", "koopman-linear", "koopman") if planner == "qp" else ("koopman",):
             limits = Constraints(BOUNDS) if planner == "qp" else Constraints()
             steps = horizon if planner == "qp" else None
             chosen = make_planner(planner, models[name], box, cost=cost, constraints=limits, horizon=steps)

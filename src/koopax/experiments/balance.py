@@ -61,7 +61,7 @@ class BalanceBudget:
 
 BUDGETS = {
     "smoke": BalanceBudget(("upright",), 600, 0, starts=2, length=60, seeds=1),
-    "cpu": BalanceBudget(("upright", "cart-pole"), 2_000, 100, starts=5, length=150, seeds=1),
+    "cpu": BalanceBudget(("upright", "cart-pole"), 3_000, 2_000, starts=20, length=200, seeds=1),
     "paper": BalanceBudget(("upright", "cart-pole"), 3_000, 5_000, starts=50, length=500, seeds=5),
 }
 

@@ -37,9 +37,9 @@ class Encoding(eqx.Module):
     def encode(self, state: Numbers, past_actions: Numbers | None = None) -> Float[Array, " latent"]:
         """The latent of a raw state `[state]`, and of the raw actions `[past, action]` that led to it, where known.
 
-        With a history of n it is that of up to n states `[n, state]`, of which all but the last may be NaN. A Koopman
-        core with an action history remembers `core.remembered_actions` of the actions. Unless they are given, oldest
-        first and NaN where unknown, it knows of them only what the encoder guesses from the states.
+        With a history of n it is that of up to n states `[n, state]`, of which all but the last may be NaN, and a
+        Koopman core with an action history remembers `core.remembered_actions` of the actions, oldest first and NaN
+        where unknown. Without a history the state tells all and past actions change nothing.
         """
         return self.encode_past(self.past_of(state, past_actions))
 
@@ -72,13 +72,15 @@ class Encoding(eqx.Module):
     # Normalised units.
 
     def encode_past(self, past: Past) -> Float[Array, " latent"]:
-        """The latent of a normalised past, which is the newest state alone where there is no history."""
-        if isinstance(self.encoder, HistoryEncoder):
-            between = past.actions[len(past.actions) - len(past.states) + 1 :]
-            encoded = self.encoder(past.states, between)
-        else:
-            encoded = self.encoder(past.states[-1])
-        return self.core.with_known(encoded, past.actions)
+        """The latent of a normalised past, which is the newest state alone where there is no history.
+
+        Then training shows the model no actions before its windows. What the encoder puts in their place is no guess of
+        them but what it has learned to say of the state there, and the actions themselves would be noise instead of it.
+        """
+        if not isinstance(self.encoder, HistoryEncoder):
+            return self.encoder(past.states[-1])
+        between = past.actions[len(past.actions) - len(past.states) + 1 :]
+        return self.core.with_known(self.encoder(past.states, between), past.actions)
 
     def reencode(self, latent: Float[Array, " latent"], past: Past | None = None) -> Float[Array, " latent"]:
         """g_θ(d_ξ(x)) with the past actions that x remembers: the encoder would replace what is known by a guess.

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class Limits:
     rate_high: np.ndarray
     hard: bool
 
-    @property
+    @cached_property
     def bounded(self) -> np.ndarray:
         """Which components of a state have a bound, as indices."""
         return np.flatnonzero(np.isfinite(self.state_low) | np.isfinite(self.state_high))

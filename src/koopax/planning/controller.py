@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax.models.dynamics import DynamicsModel
-from koopax.planning.choice import make_planner
+from koopax.planning.choice import SEARCHES, make_planner
+from koopax.planning.hosted import compile_decisions
+from koopax.planning.learned import LearnedModel
 from koopax.planning.planner import Planner
 from koopax.planning.protocol import Box, PlanningModel, PlanState, RememberingModel, remembered_observations
 from koopax.planning.qp import QPState
@@ -42,28 +43,30 @@ class Controller:
             bounds: lowest and highest actions, numbers or one for each component, where the planner is a name.
             sizes: of an observation and an action, where the model is not a trained one that knows them.
             seed: of the planner's candidates.
-            **settings: of a planner by name: fields of its config, `cost` and `constraints`.
+            **settings: of a planner by name: fields of its config, `cost`, `constraints` and `reencode_every`.
         """
+        every = settings.pop("reencode_every", None) if isinstance(planner, str) and planner in SEARCHES else None
         if isinstance(planner, str):
             planner = _by_name(model, planner, bounds, settings)
         elif settings or bounds is not None:
             raise KoopaxError("this planner has its bounds and settings already: give them with a planner's name only.")
         if isinstance(model, DynamicsModel):
             sizes = model.config.state_size, model.config.action_size
-            seen = planner.seen(model)
+            seen = planner.seen(model) if every is None else LearnedModel(model, every)
         else:
             seen = model
         if sizes is None:
             raise KoopaxError("the sizes of this model are not known: pass sizes=(observation size, action size).")
         self.planner = planner
         self.observation_size, self.action_size = sizes
-        self._initial = planner.init(self.action_size)
+        # NumPy's, which compiled code takes as they are and the solver of programs without asking a device for them.
+        self._initial = jax.tree.map(np.asarray, planner.init(self.action_size))
         self._remembered = seen.remembered_actions if isinstance(seen, RememberingModel) else 0
         self._history = remembered_observations(seen)
         self._number = 0
         self.reset()
-        example = self._with_history(np.zeros(self.observation_size, np.float32)), self._past
-        self._arrays, self._decide = _compiled(planner, seen, example, self._initial, seed)
+        example = self._with_history(np.zeros(self.observation_size, np.float32))
+        self._decide = compile_decisions(planner, seen, example, self._past, self._initial, seed=seed)
 
     def reset(self) -> None:
         """Forget the episode: plans, past actions and observations."""
@@ -89,8 +92,7 @@ class Controller:
         if not np.isfinite(observed).all():
             raise KoopaxError(f"the observation is {observed.tolist()}: pass finite numbers.")
         told = self._with_history(observed)
-        found, self._state = self._decide(self._arrays, told, self._state, self._past, np.uint32(self._number))
-        action = np.asarray(found)  # waits for it
+        action, self._state = self._decide(told, self._state, self._past, self._number)
         self._number += 1
         if self._remembered:
             self._past = np.concatenate([self._past[1:], action[None]])
@@ -129,19 +131,3 @@ def _by_name(
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise KoopaxError(f"bounds are {bounds}: give finite lowest actions below the highest.")
     return make_planner(name, model, Box(low, high), **settings)
-
-
-def _compiled(
-    planner: Planner, seen: PlanningModel, example: tuple[np.ndarray, np.ndarray], initial: PlanState, seed: int
-) -> tuple[Any, Any]:
-    """The arrays of planner and model, and the program of a decision for observations and past actions like these."""
-    arrays, rest = eqx.partition((planner, seen), eqx.is_array)
-    key, remembers = jax.random.key(seed), len(example[1]) > 0
-
-    def decide(arrays: Any, observation: Any, state: PlanState, past: Any, number: Any) -> tuple[Any, PlanState]:
-        planner, seen = eqx.combine(arrays, rest)
-        own_key = jax.random.fold_in(key, number)
-        decision = planner.plan(seen, observation, state, key=own_key, past_actions=past if remembers else None)
-        return decision.action, decision.state
-
-    return arrays, jax.jit(decide).lower(arrays, example[0], initial, example[1], np.uint32(0)).compile()

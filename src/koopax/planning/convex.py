@@ -17,7 +17,9 @@ OSQP on the program with slacks needs thousands of iterations where bounds are a
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +56,7 @@ class Solution(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """All of the convex program but the prediction."""
+    """All of the convex program but the prediction. What is the same at every decision is computed once."""
 
     horizon: int
     goal: np.ndarray
@@ -67,22 +69,41 @@ class Program:
     half: np.ndarray
     limits: Limits
 
-    @property
+    @cached_property
     def slacks(self) -> int:
         """How many slacks there are: one for each bounded component at each step, none for hard bounds."""
-        return 0 if self.limits.hard else self.horizon * len(self.limits.bounded)
+        return 0 if self.limits.hard else self.rows_of_states
 
-    @property
+    @cached_property
     def actions(self) -> int:
         """H·A."""
         return self.horizon * len(self.half)
 
-    @property
-    def rows(self) -> int:
-        """Of the constraints: actions, rates, states from above and from below, slacks."""
-        return 2 * self.actions + 2 * self.horizon * len(self.limits.bounded) + self.slacks
+    @cached_property
+    def rows_of_rates(self) -> int:
+        """Rows of the bounds of the rates; none where there are no bounds."""
+        return self.actions if np.isfinite([self.limits.rate_low, self.limits.rate_high]).any() else 0
 
-    @property
+    @cached_property
+    def rows_of_states(self) -> int:
+        """Rows of the bounds of the states: both ends in one where they are hard, else from above or from below."""
+        return self.horizon * len(self.limits.bounded)
+
+    @cached_property
+    def blocks(self) -> tuple[slice, slice, slice, slice, slice]:
+        """Which rows of the constraints are of actions, rates, states from above, from below, and slacks."""
+        below = 0 if self.limits.hard else self.rows_of_states
+        sizes = (self.actions, self.rows_of_rates, self.rows_of_states, below, self.slacks)
+        ends = np.cumsum([0, *sizes]).tolist()
+        actions, rates, above, low, slacks = (slice(*pair) for pair in pairwise(ends))
+        return actions, rates, above, above if self.limits.hard else low, slacks
+
+    @cached_property
+    def rows(self) -> int:
+        """Of the constraints."""
+        return self.blocks[-1].stop
+
+    @cached_property
     def scale(self) -> np.ndarray:
         """What a slack of 1 is, for each bounded component: half the width of its bounds, or the one bound's size."""
         low, high = self.limits.state_low[self.limits.bounded], self.limits.state_high[self.limits.bounded]
@@ -91,64 +112,82 @@ class Program:
             width = np.where(both, (high - low) / 2, np.maximum(np.abs(np.where(np.isfinite(low), low, high)), 1.0))
         return np.maximum(width, 1e-6)
 
-    @property
+    @cached_property
     def widths(self) -> np.ndarray:
         """`scale` of every component of a state; 1 where it has no bound."""
         found = np.ones(len(self.goal))
         found[self.limits.bounded] = self.scale
         return found
 
-    def matrices(self, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """P and A for ∂s_t/∂v, `[H, S, H·A]`."""
-        horizon, actions, bounded = self.horizon, self.actions, self.limits.bounded
-        weighted = jacobian * self.state_cost[None, :, None]
-        P = np.zeros((actions + self.slacks,) * 2)
-        P[:actions, :actions] = 2 * np.einsum("tsi,tsj->ij", weighted, jacobian)
-        P[:actions, :actions] += 2 * np.diag(np.tile(self.action_cost * self.half**2, horizon))
-        P[actions:, actions:] = 2 * ROUNDING_WEIGHT * self.unit * np.eye(self.slacks)
-        seen = (jacobian[:, bounded] / self.scale[None, :, None]).reshape(-1, actions)
-        one, size = np.eye(actions), len(self.half)
-        rate = one - np.eye(actions, k=-size)
-        slack = np.eye(self.slacks)
-        from_above, from_below = (-slack, slack) if self.slacks else (np.zeros((len(seen), 0)),) * 2
-        none = np.zeros((actions, self.slacks))
-        A = np.block([[one, none], [rate, none], [seen, from_above], [seen, from_below]])
-        return P, np.concatenate([A, np.eye(self.slacks, A.shape[1], k=actions)])
-
-    def vectors(
-        self, jacobian: np.ndarray, offset: np.ndarray, last_action: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """q, low and high for states o `[H, S]` of the plan v = 0, after an action `[A]`, NaN where there is none."""
-        limits, bounded, horizon = self.limits, self.limits.bounded, self.horizon
-        q = 2 * np.einsum("tsi,ts->i", jacobian, self.state_cost * (offset - self.goal))
-        q = q + 2 * np.tile(self.half * self.action_cost * self.middle, horizon)
-        q = np.concatenate([q, np.full(self.slacks, PENALTY * self.unit)])
-        ends = [np.tile((end - self.middle) / self.half, horizon) for end in (limits.action_low, limits.action_high)]
-        before = (np.nan_to_num(last_action) - self.middle) / self.half
-        rates = []
-        for end, free in ((limits.rate_low, -np.inf), (limits.rate_high, np.inf)):
-            rate = np.tile(end / self.half, (horizon, 1))
-            rate[0] = np.where(np.isnan(last_action), free, rate[0] + before)
-            rates.append(rate.ravel())
-        room = [
-            ((end[bounded] - offset[:, bounded]) / self.scale).ravel() for end in (limits.state_low, limits.state_high)
-        ]
-        free = np.full(room[0].shape, np.inf)
-        low = np.concatenate([ends[0], rates[0], -free, room[0], np.zeros(self.slacks)])
-        high = np.concatenate([ends[1], rates[1], room[1], free, np.full(self.slacks, np.inf)])
-        return q, low, high
-
-    @property
+    @cached_property
     def unit(self) -> float:
         """A cost to measure penalties in: that of all bounded components a bound's width away, or of actions."""
         bounded = self.limits.bounded
         of_states = float(np.max(self.state_cost[bounded] * self.scale**2, initial=0.0))
         return max(of_states, float(np.max(self.action_cost * self.half**2)))
 
-    @property
-    def rows_of_states(self) -> int:
-        """Rows of the bounds of the states, from above or from below."""
-        return self.horizon * len(self.limits.bounded)
+    @cached_property
+    def _plain(self) -> tuple[np.ndarray, np.ndarray]:
+        """P and A without what the Jacobian adds to them."""
+        actions, slacks = self.actions, self.slacks
+        of_actions, of_rates, above, below, of_slacks = self.blocks
+        P = np.zeros((actions + slacks,) * 2)
+        P[:actions, :actions] = 2 * np.diag(np.tile(self.action_cost * self.half**2, self.horizon))
+        P[actions:, actions:] = 2 * ROUNDING_WEIGHT * self.unit * np.eye(slacks)
+        A = np.zeros((self.rows, actions + slacks))
+        A[of_actions, :actions] = np.eye(actions)
+        if self.rows_of_rates:
+            A[of_rates, :actions] = np.eye(actions) - np.eye(actions, k=-len(self.half))
+        if slacks:
+            A[above, actions:] = -np.eye(slacks)
+            A[below, actions:] = A[of_slacks, actions:] = np.eye(slacks)
+        return P, A
+
+    def matrices(self, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P and A for ∂s_t/∂v, `[H, S, H·A]`."""
+        actions, (_, _, above, below, _) = self.actions, self.blocks
+        P, A = (each.copy() for each in self._plain)
+        weighted = (jacobian * self.state_cost[:, None]).reshape(-1, actions)
+        P[:actions, :actions] += 2 * weighted.T @ jacobian.reshape(-1, actions)
+        seen = (jacobian[:, self.limits.bounded] / self.scale[:, None]).reshape(-1, actions)
+        A[above, :actions] = A[below, :actions] = seen
+        return P, A
+
+    @cached_property
+    def _ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """q, low and high without what depends on prediction and last action."""
+        limits, horizon = self.limits, self.horizon
+        of_actions = 2 * np.tile(self.half * self.action_cost * self.middle, horizon)
+        q = np.concatenate([of_actions, np.full(self.slacks, PENALTY * self.unit)])
+        ends = []
+        for action, rate, free in (
+            (limits.action_low, limits.rate_low, -np.inf),
+            (limits.action_high, limits.rate_high, np.inf),
+        ):
+            end = np.full(self.rows, free)
+            end[self.blocks[0]] = np.tile((action - self.middle) / self.half, horizon)
+            if self.rows_of_rates:
+                end[self.blocks[1]] = np.tile(rate / self.half, horizon)
+            ends.append(end)
+        ends[0][self.blocks[-1]] = 0.0
+        return q, *ends
+
+    def vectors(
+        self, jacobian: np.ndarray, offset: np.ndarray, last_action: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """q, low and high for states o `[H, S]` of the plan v = 0, after an action `[A]`, NaN where there is none."""
+        actions, bounded, (_, rates, above, below, _) = self.actions, self.limits.bounded, self.blocks
+        q, low, high = (each.copy() for each in self._ends)
+        q[:actions] += 2 * (self.state_cost * (offset - self.goal)).ravel() @ jacobian.reshape(-1, actions)
+        if self.rows_of_rates:
+            known, before = ~np.isnan(last_action), (last_action - self.middle) / self.half
+            first = slice(rates.start, rates.start + len(self.half))
+            low[first] = np.where(known, low[first] + before, -np.inf)
+            high[first] = np.where(known, high[first] + before, np.inf)
+        room = offset[:, bounded]
+        high[above] = ((self.limits.state_high[bounded] - room) / self.scale).ravel()
+        low[below] = ((self.limits.state_low[bounded] - room) / self.scale).ravel()
+        return q, low, high
 
 
 def solver_module(name: str) -> Any:
@@ -200,7 +239,8 @@ class OSQP:
             if x is not None and dual is not None:
                 self._solver.warm_start(x=x, y=dual)
             found = self._solver.solve(raise_error=False)
-        solved = found.info.status == "solved"
+        # Inaccurate is within ten times the accuracy after the last iteration: still far less than a bound's tolerance.
+        solved = found.info.status in ("solved", "solved inaccurate")
         return Solution(np.asarray(found.x, float), np.asarray(found.y, float), solved)
 
     def _load(self, program: Quadratic) -> None:

@@ -45,7 +45,7 @@ class LearnedModel(eqx.Module):
     @property
     def remembered_actions(self) -> int:
         """How many past actions the model makes use of."""
-        return max(self.model.core.remembered_actions, self.model.past_steps)
+        return self.model.past_steps
 
     @property
     def remembered_observations(self) -> int:

@@ -19,6 +19,5 @@ def is_linear(model: DynamicsModel, reencode_every: Reencoding = None) -> bool:
 
 
 def sees_all(model: DynamicsModel) -> bool:
-    """Whether a latent is a function of the newest state alone: nothing before it is remembered."""
-    remembers = isinstance(model.core, SequenceDynamics) or model.core.remembered_actions > 0
-    return not remembers and model.config.history == 1
+    """Whether a latent that a rollout starts at is all there is, and a function of the newest state alone."""
+    return not isinstance(model.core, SequenceDynamics) and model.config.history == 1

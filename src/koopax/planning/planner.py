@@ -92,9 +92,12 @@ class Planner(eqx.Module):
             **options: of the planner's own `search`.
         """
         seen = self.seen(model) if isinstance(model, DynamicsModel) else model
+        start = self.start(seen, observation, past_actions)
+        return self.search(seen, start, state, key=key, explore=explore, horizon=horizon, **options)
+
+    def start(self, seen: PlanningModel, observation: Numbers, past_actions: Numbers | None = None) -> PlanStart:
+        """Where all candidates start: the observation, encoded; `past_actions` only of a model that remembers some."""
         observed = jnp.asarray(observation)
         if past_actions is not None and isinstance(seen, RememberingModel):
-            start = seen.encode(observed, horizon=self.longest, past_actions=jnp.asarray(past_actions))
-        else:
-            start = seen.encode(observed, horizon=self.longest)
-        return self.search(seen, start, state, key=key, explore=explore, horizon=horizon, **options)
+            return seen.encode(observed, horizon=self.longest, past_actions=jnp.asarray(past_actions))
+        return seen.encode(observed, horizon=self.longest)

@@ -147,7 +147,7 @@ class QP(Planner):
         if linear:
             start = model.encode(jnp.asarray(goal, jnp.float32), horizon=config.horizon)
             nothing = jnp.zeros((config.horizon, size))
-            found = eqx.filter_jit(_linearised)(model, start, nothing, box)[0]
+            found = eqx.filter_jit(linearised)(model, start, nothing, box)[0]
             slopes = np.asarray(found, float).reshape(config.horizon, len(goal), -1)
         return cls(box, config, HostSolver(program, slopes), reencode_every)
 
@@ -183,20 +183,19 @@ class QP(Planner):
     ) -> Decision:
         """As `Planner.search`; without noise, over the planner's own horizon."""
         del key, explore, horizon
-        plan = jnp.concatenate([state.plan[1:], state.plan[-1:]])
-        dual = _shifted_dual(self.solver.firm, state.dual)
+        plan, dual = warm_start(self.solver.firm, state, jnp)
         feasible = jnp.asarray(True)
         for _ in range(1 if self.linear else self.config.iterations):
             if self.linear:
                 slopes = jnp.zeros(())  # the host has them
-                offset = _states(model, start, jnp.zeros_like(plan)[:, None], self.box)[:, 0]
+                offset = predicted(model, start, jnp.zeros_like(plan)[:, None], self.box)[:, 0]
             else:
-                slopes, states = _linearised(model, start, plan, self.box)
+                slopes, states = linearised(model, start, plan, self.box)
                 offset = states - jnp.einsum("tsua,ua->ts", slopes, plan)
             found, dual, feasible = self._solve(slopes, offset, plan, dual, state.last_action)
-            plan = found if self.linear else self._as_far_as_it_helps(model, start, plan, found)
-        states = _states(model, start, plan[:, None], self.box)
-        action = self._within(self.box.from_unit(plan[0]), state.last_action)
+            plan = found if self.linear else self.as_far_as_it_helps(model, start, plan, found)
+        states = predicted(model, start, plan[:, None], self.box)
+        action = within(self.solver.program, self.box.from_unit(plan[0]), state.last_action, jnp)
         cost = self._cost(states, plan[:, None])[0]
         decided = QPState(plan, dual, action, jnp.max(self._outside(states)), feasible)
         return Decision(action, decided, Diagnostics(-cost, jnp.zeros(()), 1.0 - jnp.isfinite(cost)))
@@ -211,10 +210,11 @@ class QP(Planner):
         )
         return jax.pure_callback(self.solver, shapes, slopes, offset, plan, dual, last_action, vmap_method="sequential")
 
-    def _as_far_as_it_helps(self, model: PlanningModel, start: PlanStart, plan: Array, found: Array) -> Array:
+    def as_far_as_it_helps(self, model: PlanningModel, start: PlanStart, plan: Array, found: Array) -> Array:
+        """The plan on the way from one to the other whose cost and violations, by the model itself, are lowest."""
         shares = jnp.asarray(SHARES)[None, :, None]
         plans = plan[:, None] + shares * (found - plan)[:, None]
-        states = _states(model, start, plans, self.box)
+        states = predicted(model, start, plans, self.box)
         program = self.solver.program
         merit = self._cost(states, plans) + PENALTY * program.unit * jnp.sum(
             self._outside(states) / jnp.asarray(program.widths), axis=(0, 2)
@@ -235,16 +235,8 @@ class QP(Planner):
         beyond = jnp.maximum(jnp.asarray(limits.state_low) - states, states - jnp.asarray(limits.state_high))
         return jnp.maximum(beyond, 0.0)
 
-    def _within(self, action: Float[Array, " action"], last: Float[Array, " action"]) -> Float[Array, " action"]:
-        """The action without what rounding adds to it; and the nearest that may follow, where there was no solution."""
-        limits = self.solver.program.limits
-        low = jnp.fmax(jnp.asarray(limits.action_low), last + jnp.asarray(limits.rate_low))
-        high = jnp.fmin(jnp.asarray(limits.action_high), last + jnp.asarray(limits.rate_high))
-        safe = jnp.where(jnp.isfinite(action), action, (self.box.low + self.box.high) / 2)
-        return jnp.clip(jnp.clip(safe, low, high), limits.action_low, limits.action_high).astype(action.dtype)
 
-
-def _states(
+def predicted(
     model: PlanningModel, start: PlanStart, plans: Float[Array, "time candidate action"], box: Box
 ) -> Float[Array, "time candidate state"]:
     """s_1 … s_H of plans in units of the cube. They are not clipped, so that slopes at the surface are not zero."""
@@ -252,23 +244,34 @@ def _states(
     return model.rollout(start, middle + half * plans)[1:]
 
 
-def _linearised(
+def linearised(
     model: PlanningModel, start: PlanStart, plan: Float[Array, "time action"], box: Box
 ) -> tuple[Float[Array, "time state time action"], Float[Array, "time state"]]:
     """∂s/∂v, and s, of a plan."""
 
     def states(plan: Array) -> tuple[Array, Array]:
-        found = _states(model, start, plan[:, None], box)[:, 0]
+        found = predicted(model, start, plan[:, None], box)[:, 0]
         return found, found
 
     return jax.jacfwd(states, has_aux=True)(plan)
 
 
-def _shifted_dual(program: Program, dual: Float[Array, " rows"]) -> Float[Array, " rows"]:
-    """The multipliers of every constraint one step later."""
-    ends = np.cumsum([program.actions, program.actions, program.rows_of_states, program.rows_of_states])
+def warm_start(program: Program, state: QPState, xp: Any) -> tuple[Any, Any]:
+    """Plan and multipliers of the last decision, a step later, of a program with hard bounds.
+
+    `xp` is numpy or jax.numpy, here and below.
+    """
     moved = []
-    for block in jnp.split(dual, [int(end) for end in ends]):
-        rows = block.reshape(program.horizon, -1)
-        moved.append(jnp.concatenate([rows[1:], jnp.zeros_like(rows[:1])]).ravel())
-    return jnp.concatenate(moved)
+    for block in program.blocks[:3]:
+        rows = state.dual[block].reshape(program.horizon, -1)
+        moved += [rows[1:].ravel(), xp.zeros_like(rows[0])]
+    return xp.concatenate([state.plan[1:], state.plan[-1:]]), xp.concatenate(moved)
+
+
+def within(program: Program, action: Any, last: Any, xp: Any) -> Any:
+    """The action without what rounding adds to it; and the nearest that may follow, where there was no solution."""
+    limits = program.limits
+    low = xp.fmax(limits.action_low, last + limits.rate_low)
+    high = xp.fmin(limits.action_high, last + limits.rate_high)
+    safe = xp.where(xp.isfinite(action), action, program.middle)
+    return xp.clip(xp.clip(safe, low, high), limits.action_low, limits.action_high).astype(np.float32)

@@ -17,7 +17,7 @@ from koopax.models.dynamics import DynamicsModel
 from koopax.planning.learned import RewardFunction
 from koopax.simulation.programs import programs_of
 from koopax.simulation.simulator import Simulated, check_bounds, make_simulator
-from koopax.simulation.starts import StartAt, Starts, make_starts
+from koopax.simulation.starts import StartAt, make_starts
 
 
 class _World:
@@ -35,9 +35,8 @@ class _World:
         self.simulator = make_simulator(model, **options)
         self.programs, self.arrays = programs_of(self.simulator)
         config = self.simulator.model.config
-        past = max(stepper.model.core.remembered_actions for stepper in self.simulator.steppers)
         sizes = {"state_size": config.state_size, "action_size": config.action_size}
-        self.starts = make_starts(starts, **sizes, past=past, start_at=start_at)
+        self.starts = make_starts(starts, **sizes, start_at=start_at)
         if action_bounds is None:
             if not isinstance(starts, Episodes):
                 raise KoopaxError("action_bounds are not known: give (low, high), or episodes as starts.")
@@ -106,14 +105,13 @@ class SimulatedEnv(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Start an episode, at a state drawn from the starts or at `options["state"]`."""
         super().reset(seed=seed)
-        starts = self._world.starts
+        starts, world = self._world.starts, self._world
         if options and "state" in options:
-            size, past = starts.states.shape[1], starts.past_actions.shape[1:]
-            starts = make_starts(options["state"], state_size=size, action_size=past[1], past=past[0])
-        row = int(self.np_random.integers(len(starts.states)))
-        state, past_actions = starts.states[row][None], starts.past_actions[row][None]
-        self._now, self._steps = self._world.programs.start(self._world.arrays, state, past_actions), 0
-        return np.array(starts.states[row]), self._info(0.0)
+            config = world.simulator.model.config
+            starts = make_starts(options["state"], state_size=config.state_size, action_size=config.action_size)
+        state = starts[int(self.np_random.integers(len(starts)))]
+        self._now, self._steps = world.programs.start(world.arrays, state[None]), 0
+        return np.array(state), self._info(0.0)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         """What the model expects of an action."""
@@ -164,7 +162,7 @@ class SimulatedVectorEnv(VectorEnv):
         self.single_observation_space = self._world.observation_space
         self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
-        self._starts = Starts(*map(jnp.asarray, self._world.starts))
+        self._starts = jnp.asarray(self._world.starts)
         self._now: Simulated | None = None
 
     def reset(  # type: ignore[override]  (Gymnasium's own types are narrower than what it calls it with)

@@ -11,14 +11,13 @@ import jax
 
 from koopax._types import Array
 from koopax.simulation.simulator import Outcome, Simulated, Simulator, draw, restart
-from koopax.simulation.starts import Starts
 
 
 class Programs(NamedTuple):
     """What an environment and many copies of it do; all take the simulator's arrays first."""
 
     start: Callable[..., Simulated]
-    """(states, past actions)."""
+    """(states)."""
     step: Callable[..., tuple[Simulated, Outcome]]
     """(where the copies are, actions)."""
     draw: Callable[..., Simulated]
@@ -39,7 +38,7 @@ def _programs(structure: Any) -> Programs:
         return jax.tree.unflatten(structure, arrays)
 
     def step_again(
-        arrays: list[Array], now: Simulated, actions: Array, starts: Starts, key: Array, max_steps: Any
+        arrays: list[Array], now: Simulated, actions: Array, starts: Array, key: Array, max_steps: Any
     ) -> tuple[Simulated, Outcome, Array]:
         simulator = whole(arrays)
         moved, outcome = simulator.step(now, actions)
@@ -47,7 +46,7 @@ def _programs(structure: Any) -> Programs:
         return restart(simulator, moved, outcome.terminated | truncated, starts, key), outcome, truncated
 
     return Programs(
-        start=jax.jit(lambda arrays, states, past: whole(arrays).start(states, past)),
+        start=jax.jit(lambda arrays, states: whole(arrays).start(states)),
         step=jax.jit(lambda arrays, now, actions: whole(arrays).step(now, actions)),
         draw=jax.jit(lambda arrays, starts, key, count: draw(whole(arrays), starts, key, count), static_argnums=3),
         step_again=jax.jit(step_again),

@@ -21,7 +21,6 @@ from koopax._types import Array, Bool, Float, Int, PRNGKeyArray
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.stepping import Stepper
 from koopax.planning.learned import RewardFunction
-from koopax.simulation.starts import Starts
 
 
 class Simulated(NamedTuple):
@@ -66,11 +65,9 @@ class Simulator(eqx.Module):
         """The first of the models, which tells sizes and units."""
         return self.steppers[0].model
 
-    def start(
-        self, states: Float[Array, "copies state"], past_actions: Float[Array, "copies past action"]
-    ) -> Simulated:
-        """Copies that start at these states."""
-        carried = tuple(jax.vmap(stepper.begin)(states, past_actions) for stepper in self.steppers)
+    def start(self, states: Float[Array, "copies state"]) -> Simulated:
+        """Copies that start at these states, of which nothing before is known."""
+        carried = tuple(jax.vmap(stepper.begin)(states) for stepper in self.steppers)
         return Simulated(carried, states, jnp.zeros(states.shape[0], jnp.int32))
 
     def step(self, now: Simulated, actions: Float[Array, "copies action"]) -> tuple[Simulated, Outcome]:
@@ -93,14 +90,17 @@ class Simulator(eqx.Module):
         return Simulated(tuple(each.carried for each in found), states, now.steps + 1), outcome
 
 
-def draw(simulator: Simulator, starts: Starts, key: PRNGKeyArray, count: int) -> Simulated:
+def draw(simulator: Simulator, starts: Float[Array, "starts state"], key: PRNGKeyArray, count: int) -> Simulated:
     """So many copies at states drawn from the starts."""
-    rows = jax.random.randint(key, (count,), 0, starts.states.shape[0])
-    return simulator.start(jnp.asarray(starts.states)[rows], jnp.asarray(starts.past_actions)[rows])
+    return simulator.start(starts[jax.random.randint(key, (count,), 0, starts.shape[0])])
 
 
 def restart(
-    simulator: Simulator, now: Simulated, ended: Bool[Array, " copies"], starts: Starts, key: PRNGKeyArray
+    simulator: Simulator,
+    now: Simulated,
+    ended: Bool[Array, " copies"],
+    starts: Float[Array, "starts state"],
+    key: PRNGKeyArray,
 ) -> Simulated:
     """The copies, those that ended at a new start; nothing is encoded while none did."""
 

@@ -1,32 +1,22 @@
 """Where simulated episodes start: at states of a dataset, or at given ones."""
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from koopax._errors import KoopaxError
-from koopax._types import Array
 from koopax.data.episodes import Episodes
 
 StartAt = Literal["first", "any"]
 
 
-class Starts(NamedTuple):
-    """States to start from, and the actions just taken there, oldest first and NaN where there were none."""
-
-    states: np.ndarray | Array
-    """[starts, state]."""
-    past_actions: np.ndarray | Array
-    """[starts, past, action]."""
-
-
 def make_starts(
-    given: Episodes | ArrayLike, *, state_size: int, action_size: int, past: int, start_at: StartAt = "first"
-) -> Starts:
-    """The first states of episodes, or any of them that an action was taken in; or an array of states."""
+    given: Episodes | ArrayLike, *, state_size: int, action_size: int, start_at: StartAt = "first"
+) -> np.ndarray:
+    """States `[starts, state]`: the first of episodes, any of them that an action was taken in, or those given."""
     if isinstance(given, Episodes):
-        return _from_episodes(given, state_size, action_size, past, start_at)
+        return _from_episodes(given, state_size, action_size, start_at)
     try:
         states = np.atleast_2d(np.asarray(given, np.float32))
     except (TypeError, ValueError) as error:
@@ -38,10 +28,10 @@ def make_starts(
         )
     if not np.isfinite(states).all():
         raise KoopaxError("starts hold NaN or infinite values: leave those states out.")
-    return Starts(states, np.full((len(states), past, action_size), np.nan, np.float32))
+    return states
 
 
-def _from_episodes(given: Episodes, state_size: int, action_size: int, past: int, start_at: StartAt) -> Starts:
+def _from_episodes(given: Episodes, state_size: int, action_size: int, start_at: StartAt) -> np.ndarray:
     if start_at not in ("first", "any"):
         raise KoopaxError(f"start_at is {start_at!r}: use 'first' or 'any'.")
     if (given.state_size, given.action_size) != (state_size, action_size):
@@ -49,15 +39,8 @@ def _from_episodes(given: Episodes, state_size: int, action_size: int, past: int
             f"the episodes have {given.state_size} state and {given.action_size} action components, but the model has "
             f"{state_size} and {action_size}: give data of the system that it was trained on."
         )
-    observations, actions = np.asarray(given.observations), np.asarray(given.actions)
-    rows, first = [], []
-    for begin, end in zip(given.starts[:-1], given.starts[1:], strict=True):
-        taken = np.arange(begin, begin + 1 if start_at == "first" else end - 1)
-        rows.append(taken)
-        first.append(np.full(len(taken), begin))
-    chosen, began = np.concatenate(rows), np.concatenate(first)
-    before = chosen[:, None] + np.arange(-past, 0)
-    known = actions[np.maximum(before, 0)]
-    known = np.where((before >= began[:, None])[..., None], known, np.nan).astype(np.float32)
-    states = observations[chosen].astype(np.float32).reshape(len(chosen), state_size)
-    return Starts(states, known.reshape(len(chosen), past, action_size))
+    rows = [
+        np.arange(begin, begin + 1 if start_at == "first" else end - 1)
+        for begin, end in zip(given.starts[:-1], given.starts[1:], strict=True)
+    ]
+    return np.asarray(given.observations)[np.concatenate(rows)].astype(np.float32).reshape(-1, state_size)

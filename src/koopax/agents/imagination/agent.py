@@ -23,14 +23,13 @@ from koopax.agents.sac.networks import sample_action
 from koopax.agents.sac.replay import ObservationStatistics, Replay, Transitions, insert, sample
 from koopax.planning.protocol import Box
 from koopax.simulation.simulator import Simulated, Simulator, draw, restart
-from koopax.simulation.starts import Starts
 
 
 class World(NamedTuple):
     """What imagination happens in: the simulator, the data's states, and the bounds of the environment's actions."""
 
     simulator: Simulator
-    starts: Starts
+    starts: Float[Array, "starts state"]
     box: Box
 
 

@@ -24,7 +24,7 @@ from koopax.envs import action_bounds, episode_returns, make
 from koopax.models.dynamics import DynamicsModel
 from koopax.planning.protocol import Box
 from koopax.simulation.simulator import make_simulator
-from koopax.simulation.starts import Starts, make_starts
+from koopax.simulation.starts import make_starts
 from koopax.training.run import seed_folders
 from koopax.training.tasks import load_trained, read_task, splits
 
@@ -149,16 +149,15 @@ def make_world(given: Given, config: ImaginationConfig, low: np.ndarray, high: n
     from; elsewhere they never do.
     """
     episodes, model = given.episodes, given.models[0]
-    past = max(each.core.remembered_actions for each in given.models)
     sizes = {"state_size": model.config.state_size, "action_size": model.config.action_size}
-    starts = make_starts(episodes, **sizes, past=past, start_at="any")
+    starts = make_starts(episodes, **sizes, start_at="any")
     bounds = None
     if episodes.terminated.any():
-        widened = 1e-3 * (np.max(starts.states, 0) - np.min(starts.states, 0)) + 1e-6
-        bounds = (np.min(starts.states, 0) - widened, np.max(starts.states, 0) + widened)
+        widened = 1e-3 * (np.max(starts, 0) - np.min(starts, 0)) + 1e-6
+        bounds = (np.min(starts, 0) - widened, np.max(starts, 0) + widened)
     penalty = config.penalty * float(model.normaliser.reward_std) if len(given.models) > 1 else 0.0
     simulator = make_simulator(given.models, bounds=bounds, penalty=penalty)
-    return World(simulator, Starts(jnp.asarray(starts.states), jnp.asarray(starts.past_actions)), Box(low, high))
+    return World(simulator, jnp.asarray(starts), Box(low, high))
 
 
 def transitions(episodes: Episodes, box: Box) -> Transitions:
