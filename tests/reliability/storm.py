@@ -37,6 +37,8 @@ CHEAP = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+    # Threads share sums, so that their number decides the last digits: it must not follow the cores that are free now.
+    "NPROC": "1",
 }
 
 
@@ -233,8 +235,11 @@ def main() -> None:
     options = ["--rounds", str(arguments.rounds), "--seed", str(arguments.seed), *["--fresh"] * arguments.fresh]
     command, names = "python tests/reliability/storm.py " + " ".join(options), arguments.only or list(JOBS)
     lock = threading.Lock()
-    kept = json.loads(arguments.out.read_text()) if arguments.out and arguments.out.is_file() else {}
-    found = kept["jobs"] if kept.get("command") == command else {}  # of other jobs, disturbed as often
+
+    def kept() -> dict:
+        """What is known of other jobs that were disturbed as often, here or by a storm beside this one."""
+        known = json.loads(arguments.out.read_text()) if arguments.out and arguments.out.is_file() else {}
+        return known["jobs"] if known.get("command") == command else {}
 
     def one(name: str) -> str | None:
         """What went wrong with a job, if anything did."""
@@ -243,7 +248,7 @@ def main() -> None:
             print(name, done.stderr[-4000:], file=sys.stderr, flush=True)
             return f"{name} failed"
         with lock:
-            found[name] = json.loads(done.stdout.splitlines()[-1]) | {"commit": commit()}
+            found = kept() | {name: json.loads(done.stdout.splitlines()[-1]) | {"commit": commit()}}
             print(name, json.dumps(found[name]), flush=True)
             if arguments.out:
                 jobs = {each: found[each] for each in JOBS if each in found}
