@@ -31,7 +31,7 @@ def film(played: PixelDemonstration) -> Iterator[np.ndarray]:
         shown = Image.new("RGB", (3 * PANEL[0], PANEL[1] + CHART), PAPER)
         drawn = (
             (f"decision {now} of {last}", Image.fromarray(played.pictures[now])),
-            (f"what it sees, {width}×{height}", _seen(played.frames[now])),
+            (f"what it sees, {width} by {height}", _seen(played.frames[now])),
             (f"and {oldest} decision{'s' if oldest != 1 else ''} earlier", _seen(played.frames[max(0, now - oldest)])),
         )
         for number, (label, panel) in enumerate(drawn):
