@@ -88,7 +88,7 @@ def _controllers(horizon: int, samples: int) -> dict[tuple[str, str], Controller
     data = _pushes()
     models = {"dmdc": dmdc_reference(data)}
     for name, options in (("koopman", {}), ("koopman-linear", {"decoder_hidden": (), "action_hidden": ()})):
-        learned = DynamicsModel.create("koopman", data, key=jax.random.key(0), growth=0.3, **options)
+        learned = DynamicsModel.create("koopman-small", data, key=jax.random.key(0), growth=0.3, **options)
         models[name] = linear_start(learned, data)
     box = Box([-plant.force], [plant.force])
     cost = QuadraticCost((0.0,) * len(plant.start), plant.state_cost, (plant.action_cost,))

@@ -183,7 +183,7 @@ def figure(found: list[dict[str, Any]]) -> Figure:
         panel.set(title=plant, ylim=(0, 1.05))
         tidy(panel)
     panels[0].set_ylabel("share of starts balanced")
-    panels[-1].legend(frameon=False, fontsize=8, loc="lower right")
+    drawn.legend(*panels[0].get_legend_handles_labels(), frameon=False, fontsize=8, ncols=3, loc="outside upper right")
     return drawn
 
 

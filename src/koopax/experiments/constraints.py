@@ -232,7 +232,7 @@ def figure(found: list[dict[str, Any]]) -> Figure:
         panel.set(title=plant, xlabel="step", ylabel="position (the line is the wall)")
         panel.set_ylim(-1.05, 1.3)
         tidy(panel)
-    panels[-1].legend(frameon=False, fontsize=7, loc="lower right")
+    panels[0].legend(frameon=False, fontsize=7, loc="lower right")
     return drawn
 
 
