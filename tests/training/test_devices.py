@@ -39,7 +39,8 @@ def start(*arguments, cwd, devices=1, **more):
 
 def done(process, *, code=0, timeout=600):
     out, err = process.communicate(timeout=timeout)
-    assert process.returncode == code, (process.returncode, out, err)
+    if process.returncode != code:
+        pytest.fail(f"ended with {process.returncode} instead of {code}:\n{out}\n{err}")
     return " ".join(err.split())
 
 

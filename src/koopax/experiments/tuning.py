@@ -116,6 +116,10 @@ def _keeping(cells: Sequence[Cell], jobs: Sequence[Job], place: Place, found: di
 
         curves: dict[int, list[dict[str, Any]]] = {}  # noqa: RUF012  (one instance)
 
+        def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
+            """A copy is nothing: Tune keeps one for `Tuner.restore`, and a console or a cluster can't be kept."""
+            return tune.Callback, ()
+
         def on_trial_result(self, iteration, trials, trial, result, **info) -> None:
             """One more point of a curve, of which a cell that was lost may tell some twice."""
             curve = self.curves.setdefault(trial.config["cell"], [])

@@ -44,9 +44,10 @@ def connect(hosts: Hosts) -> None:
         assert hosts.process_id is not None  # else the hosts have complained
         assert hosts.processes is not None
         meet(hosts.coordinator, hosts.process_id, hosts.processes, hosts.connect_seconds)
-    # A process that hangs or is gone is noticed by the next mean over devices, or else by heartbeats. At the end, the
-    # first one writes the last checkpoint and the others wait for it.
-    limits = {"heartbeat_timeout_seconds": 30, "shutdown_timeout_seconds": 300}
+    # A process that is gone is noticed by the next mean over devices; heartbeats, which end all of them with a crash,
+    # are for hosts that vanish without a word, and must not take a busy one for such. At the end, the first one writes
+    # the last checkpoint and the others wait for it.
+    limits = {"heartbeat_timeout_seconds": 100, "shutdown_timeout_seconds": 300}
     limits["initialization_timeout"] = hosts.connect_seconds
     logging.getLogger("jax._src.distributed").setLevel(logging.ERROR)
     try:
