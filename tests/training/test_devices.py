@@ -153,6 +153,25 @@ def test_a_port_that_somebody_else_has_is_told():
         assert f"process 0 can't listen at the coordinator's address 127.0.0.1:{port}" in meeting(0, port=port)[0]
 
 
+def test_a_process_that_is_gone_is_told_whatever_jax_raises(monkeypatch):
+    import jax
+
+    from koopax.training import hosts as others
+
+    lost = "UNKNOWN: Gloo AllGather failed: Connection closed by peer [127.0.0.1]:13698"
+    for error, wanted in (
+        (ValueError(lost), others.LostError),
+        (jax.errors.JaxRuntimeError("INTERNAL: failed"), others.LostError),
+        (ValueError("shapes differ"), ValueError),
+    ):
+        monkeypatch.setattr(others, "several", lambda: True)
+        with pytest.raises(wanted), others.collective():
+            raise error
+        monkeypatch.setattr(others, "several", lambda: False)
+        with pytest.raises(type(error)), others.collective():
+            raise error
+
+
 def test_a_coordinator_that_is_not_there_is_named(folder):
     port = free_port()
     process = start(*TRAIN, *hosts(1, port), "--connect-seconds", 1, "--out", "runs/nobody", cwd=folder)

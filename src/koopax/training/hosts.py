@@ -158,8 +158,9 @@ def collective() -> Iterator[None]:
 
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
-        if not several():
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        # JAX raises either, by where in a program it notices; other ValueErrors are not about processes.
+        if not several() or (isinstance(error, ValueError) and "Gloo" not in str(error)):
             raise
         raise LostError(
             f"another process of this training has ended or can't be reached ({one_line(error)}): start all "
