@@ -14,7 +14,7 @@ import koopax
 from koopax import DynamicsModel, Episodes, KoopaxError, load_model
 from koopax.models.networks import MLP, LinearPath
 from koopax.models.spectrum import discretise
-from koopax.models.stochastic import LatentNoise, carried_variance
+from koopax.models.stochastic import SPEED, LatentNoise, carried_variance
 
 
 def forced(seed, episodes=30, steps=40):
@@ -47,12 +47,15 @@ def trained():
 def test_the_closed_form_is_the_recurrence(spectrum):
     model = DynamicsModel.create("koopman-stochastic", forced(0, 3), key=jax.random.key(1), spectrum=spectrum, **SMALL)
     noise, core = model.noise, model.core
-    noise = eqx.tree_at(lambda n: n.raw_process, noise, jax.random.normal(jax.random.key(2), noise.raw_process.shape))
+    random = jax.random.normal(jax.random.key(2), noise.raw_process.shape) / SPEED
+    noise = eqx.tree_at(lambda n: n.raw_process, noise, random)
     start = jax.random.normal(jax.random.key(3), (core.latent_size,))
-    found = noise.variances(core, start, jnp.arange(1.0, 301.0))
     squared = sum(np.asarray(part, np.float64) ** 2 for part in discretise(core.spectrum).transition)
-    now = np.exp(np.asarray(noise.raw_start, np.float64) + 2 * np.tanh(np.asarray(noise.start(start), np.float64)))
-    process = np.exp(np.asarray(noise.raw_process, np.float64))
+    noise = eqx.tree_at(lambda n: n.start.layers[-1].bias, noise, jnp.linspace(-1, 1, len(noise.raw_start)))
+    found = noise.variances(core, start, jnp.arange(1.0, 301.0))
+    moved = np.tanh(np.asarray(noise.start(start), np.float64))
+    now = np.exp(SPEED * np.asarray(noise.raw_start, np.float64) + 2 * moved)
+    process = np.exp(SPEED * np.asarray(noise.raw_process, np.float64))
     for step in range(300):
         now = squared * now + process
         np.testing.assert_allclose(found[step], now, rtol=2e-3)
@@ -65,7 +68,9 @@ def variances():
 
     def after(time, begun=None):
         """The variances so long after the start, or after these."""
-        noise = model.noise if begun is None else eqx.tree_at(lambda n: n.raw_start, model.noise, jnp.log(begun))
+        noise = (
+            model.noise if begun is None else eqx.tree_at(lambda n: n.raw_start, model.noise, jnp.log(begun) / SPEED)
+        )
         return noise.variances(model.core, start, jnp.array([time]))[0]
 
     return after

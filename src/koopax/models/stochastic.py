@@ -1,7 +1,7 @@
 """How sure a stochastic Koopman core is: noise in every mode, and its variance in closed form at every step.
 
     x_{t+1} = λ̄ x_t + L̄ u_t + w_t,   w_t ~ N(0, q)            independent in every mode, complex and circular
-    P_{t+1} = |λ̄|² P_t + q,          P_0 = p e^{2 tanh(V x_0)}  the variance of the real and of the imaginary part
+    P_{t+1} = |λ̄|² P_t + q,          P_0 = p e^{2 tanh(v(x_0))}  the variance of the real and the imaginary part
 
 A diagonal system keeps the modes independent and a rotation keeps a circle round, so one more diagonal recurrence is
 all there is, and with g = ln |λ̄|² its solution needs no recurrence: after t steps, or t nominal steps of irregular
@@ -15,9 +15,10 @@ activation. To it comes what the latent does not explain, a variance that a smal
 
     s_t ~ N(d(x̂_t), σ²_t),   σ²_t = diag(J P_t Jᵀ), approximately, + r e^{2 tanh(f(x̂_t))}
 
-What depends on a latent is bounded, by a factor of e in the deviation: beyond the data it would be without measure.
+v is a small network as well. What depends on a latent is bounded, by a factor of e in the deviation: beyond the data it
+would be without measure.
 
-q, p, V, r and f are learned by the likelihood of states and rewards. The mean, its eigenvalues and the decoder are
+q, p, v, r and f are learned by the likelihood of states and rewards. The mean, its eigenvalues and the decoder are
 those of the squared error: by the likelihood they would neglect what is hard to predict, and explain it by noise.
 """
 
@@ -31,15 +32,18 @@ import jax.numpy as jnp
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.models.koopman import KoopmanCore
-from koopax.models.networks import MLP, Linear, LinearPath
+from koopax.models.networks import MLP, LinearPath
 
 # Variances at the start, in units of the latents and of the training data's variance.
 FIRST_PROCESS, FIRST_START, FIRST_READOUT = 1e-3, 1e-2, 1e-1
-READOUT_HIDDEN = 64
+START_HIDDEN, READOUT_HIDDEN = 16, 64
 # Logarithms of variances stay within these bounds, where neither they nor their inverses are lost in float32.
 LOWEST, HIGHEST = -16.0, 8.0
 # How far a latent may move such a logarithm.
 REACH = 2.0
+# Parameters are logarithms over this, so that an optimiser that moves a network's weights as they need to be moved, by
+# thousandths a step, also finds variances that are wrong by orders of magnitude, within a short training.
+SPEED = 10.0
 
 
 class LatentNoise(eqx.Module):
@@ -48,19 +52,19 @@ class LatentNoise(eqx.Module):
     raw_process: Float[Array, " modes"]
     raw_start: Float[Array, " modes"]
     raw_readout: Float[Array, " output"]
-    start: Linear
+    start: MLP
     readout: MLP
 
     def __init__(self, core: KoopmanCore, outputs: int, *, key: PRNGKeyArray):
         """For a core and a decoder of so many outputs; it begins with the same small noise everywhere."""
         start_key, readout_key = jax.random.split(key)
         modes = core.modes_size // 2
-        self.raw_process = jnp.full(modes, math.log(FIRST_PROCESS))
-        self.raw_start = jnp.full(modes, math.log(FIRST_START))
-        self.raw_readout = jnp.full(outputs, math.log(FIRST_READOUT))
-        self.start = _silent(Linear(core.latent_size, modes, key=start_key))
+        self.raw_process = jnp.full(modes, math.log(FIRST_PROCESS) / SPEED)
+        self.raw_start = jnp.full(modes, math.log(FIRST_START) / SPEED)
+        self.raw_readout = jnp.full(outputs, math.log(FIRST_READOUT) / SPEED)
+        self.start = _silent(MLP((core.latent_size, START_HIDDEN, modes), activation=jax.nn.gelu, key=start_key))
         readout = MLP((core.latent_size, READOUT_HIDDEN, outputs), activation=jax.nn.gelu, key=readout_key)
-        self.readout = eqx.tree_at(lambda own: own.layers[-1], readout, _silent(readout.layers[-1]))
+        self.readout = _silent(readout)
 
     def variances(
         self, core: KoopmanCore, start: Float[Array, " latent"], times: Float[Array, " time"]
@@ -101,7 +105,7 @@ class LatentNoise(eqx.Module):
 
 
 def _variance(raw: Array, moved: Array | float = 0.0) -> Array:
-    return jnp.exp(jnp.clip(raw, LOWEST, HIGHEST) + REACH * jnp.tanh(moved))
+    return jnp.exp(jnp.clip(SPEED * raw, LOWEST, HIGHEST) + REACH * jnp.tanh(moved))
 
 
 def carried_variance(
@@ -139,9 +143,10 @@ def make_noise(config: Any, core: Any, *, key: PRNGKeyArray) -> LatentNoise | No
     return LatentNoise(core, config.state_size + 1, key=key)
 
 
-def _silent(layer: Linear) -> Linear:
-    """The layer that says zero, whatever it sees."""
-    return jax.tree.map(jnp.zeros_like, layer)
+def _silent(network: MLP) -> MLP:
+    """The network, saying zero, whatever it sees, until it is trained."""
+    last = jax.tree.map(jnp.zeros_like, network.layers[-1])
+    return eqx.tree_at(lambda own: own.layers[-1], network, last)
 
 
 def _mean_growth(z: Array) -> Array:

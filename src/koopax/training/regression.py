@@ -9,8 +9,7 @@ summed in float64, some thousand steps at a time; their eigenvectors give W for 
 returning to the dictionary at every step or never, what has the lowest error in free runs of validation windows is
 kept.
 
-Of a history only the whole is fitted. What is to be expected of the steps before those that are known is fitted as
-well.
+Of a history only the whole is fitted; what is to be expected of the steps before those that are known is as well.
 """
 
 from collections.abc import Sequence
