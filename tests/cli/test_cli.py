@@ -308,3 +308,14 @@ def test_a_demo_that_is_finished_trains_nothing_again(folder, monkeypatch):
     before = finished.read_text()
     koopax("demo", *small, cwd=folder)
     assert finished.read_text() == before
+
+
+def test_a_name_that_is_too_long_is_one_sentence(refused, tmp_path):
+    assert "too long" in refused(tmp_path, ["train", "[" * 5_000, "--out", "run"])
+    assert "too long" in refused(tmp_path, ["evaluate", "x" * 300])
+
+
+def test_the_kind_of_a_strangers_run_is_told_on_one_line(refused, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text('{"format": 1, "kind": "two\\nlines"}')
+    assert "of an agent (two lines)" in refused(tmp_path, ["evaluate", "run"])

@@ -1,5 +1,6 @@
 """The command line: parse, call, print. Heavy imports happen inside the commands, so that help is instant."""
 
+import errno
 import os
 import sys
 import warnings
@@ -22,6 +23,8 @@ DESCRIPTION = (
     "Learned dynamics models that predict hundreds of steps ahead. "
     "`koopax COMMAND --help` explains a command; `koopax --version` tells the version."
 )
+SHOWN = 60
+"""Characters that are shown of a name that is too long."""
 
 
 def build() -> tyro.extras.SubcommandApp:
@@ -75,12 +78,18 @@ def main() -> None:
         wanted = f"there is not enough memory ({one_line(error)}): take smaller data, batches, models or replays."
         errors().print(f"[bold red]error:[/] {plain(wanted)}", highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        errors().print("interrupted", style="yellow")
-        sys.exit(130)
     except BrokenPipeError:
         # The reader has gone, as with `koopax … | head`: not an error, and nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        wanted = f"a file can't be called {str(error.filename)[:SHOWN]!r}…, the name is too long: use a shorter one."
+        errors().print(f"[bold red]error:[/] {plain(wanted)}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors().print("interrupted", style="yellow")
+        sys.exit(130)
 
 
 def _show_warning(message, category, *_args, **_kwargs) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from koopax._atomic import new_file
 from koopax._errors import KoopaxError, KoopaxWarning
 from koopax._provenance import provenance
-from koopax._untrusted import from_json, one_line, read_json, reading
+from koopax._untrusted import from_json, in_line, one_line, read_json, reading
 from koopax.models.config import ModelConfig
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.files import config_from_json, load_model
@@ -205,7 +205,9 @@ def read_config(folder: str | Path) -> dict[str, Any]:
                 "update koopax."
             )
         if (kind := document.get("kind", "model")) != "model":
-            raise KoopaxError(f"the run {str(folder)!r} is of an agent ({kind}), not of a model: name another.")
+            raise KoopaxError(
+                f"the run {str(folder)!r} is of an agent ({in_line(kind)}), not of a model: name another."
+            )
         for name in ("train", "model", "data"):
             if not isinstance(document[name], dict):
                 raise ValueError(f"its {name} are no settings")
