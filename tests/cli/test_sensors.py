@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,8 +55,7 @@ def test_a_history_goes_through_training_and_evaluation(folder):
 
 
 def test_another_table_is_read_by_the_columns_of_the_run(folder):
-    text = (folder / "log.csv").read_text()
-    (folder / "other.csv").write_text(re.sub("^0,", "100,", text, flags=re.MULTILINE))
+    (folder / "other.csv").write_text((folder / "log.csv").read_text().replace(",-", ","))  # other numbers
     _, episodes = model_and_test_episodes(folder / "a", str(folder / "other.csv"))
     assert (episodes.state_size, episodes.action_size, episodes.has_rewards) == (1, 1, False)
     with pytest.raises(KoopaxError, match="sizes"):  # what is named goes before
