@@ -252,14 +252,14 @@ def _gain(covariance: Array, observation: Array) -> tuple[Array, Array]:
 
 def _believed(model: DynamicsModel, latent: Array, covariance: Array, observation: Array) -> Array:
     """κ of every column of the state."""
-    of_state = slice(model.config.state_size)
-    if not isinstance(model.decoder, MLP | LinearPath):  # of frames, whose variances nobody carries
+    of_state, decoder = slice(model.config.state_size), model.decoder
+    if not isinstance(decoder, MLP | LinearPath):  # of frames, whose variances nobody carries
         return jnp.ones(model.config.state_size)
 
     def behind_the_decoder(noise: Array) -> Array:
         modes = jnp.tile(noise, 2) if noise.ndim == 1 else jnp.diag(noise)
         variance = jnp.zeros_like(latent).at[: modes.size].set(modes)  # actions and context are known
-        return carried_variance(model.decoder, latent, variance)[of_state]
+        return carried_variance(decoder, latent, variance)[of_state]
 
     gain, _ = _gain(behind_the_decoder(covariance), behind_the_decoder(observation))
     return gain
