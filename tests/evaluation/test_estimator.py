@@ -97,6 +97,20 @@ def test_streaming_equals_the_batch(history):
     assert np.isfinite(batch).all()
 
 
+def test_an_observation_without_noise_is_the_filtered_state():
+    """Also where decoding what was encoded is not the observation: an untrained model has no idea."""
+    data, _ = noisy(4, 12)
+    options = {"latent_size": 6, "encoder_hidden": (4,), "decoder_hidden": (4,), "action_history": 1}
+    model = DynamicsModel.create("koopman", data, **options, key=jax.random.key(0))
+    states, actions = np.array(data[0].observations), np.asarray(data[0].actions)
+    states[3:5] = np.nan
+    found = filter_episode(model, trusting(model), jnp.asarray(states), jnp.asarray(actions))[0]
+    seen = ~np.isnan(states).any(1)
+    np.testing.assert_allclose(found[seen], states[seen], rtol=1e-4, atol=1e-4)
+    ahead = model.rollout(states[2], actions[2:4]).states
+    np.testing.assert_allclose(found[3:5], ahead, rtol=1e-4, atol=1e-4)
+
+
 def test_noise_is_found_in_data_and_filtering_pays():
     model, (data, true) = linear_model(), noisy(seed=2)
     clean, _ = noisy(sensor=0.0, seed=2)

@@ -16,6 +16,13 @@ diagonal, every mode is filtered on its own, and a step costs no more than a ste
 as well, for systems whose noise is known. An observation that is missing is not corrected for; of one with gaps, the
 gaps are filled in from the prediction. Actions that the latent remembers and the context are known, not filtered.
 
+A model is trained to decode what it predicts, not what it has just encoded, so that d(g(s)) misses s by a little. What
+is observed is known better than that: where there is an observation, the filtered state is
+
+    d(z) + κ (s − d(g_θ(s))),         κ = σ²⁻ / (σ²⁻ + σ²_R)
+
+in every column, with σ²⁻ and σ²_R what P⁻ and R are behind the decoder; without noise it is the observation itself.
+
 Any other core has no such filter: it encodes every observation that it is given, and predicts where one is missing.
 """
 
@@ -34,8 +41,10 @@ from koopax.models.encoding import Numbers
 from koopax.models.history import Past
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import Start, begin, latent_of
+from koopax.models.networks import MLP, LinearPath
 from koopax.models.prediction import Prediction
 from koopax.models.spectrum import discretise
+from koopax.models.stochastic import carried_variance
 
 
 class Estimate(NamedTuple):
@@ -47,6 +56,8 @@ class Estimate(NamedTuple):
     """P of the modes, variances or a matrix; nothing for a core that is not filtered."""
     past: Past
     """What the encoder saw last, of a model with a history."""
+    missed: Float[Array, " state"]
+    """What the decoder misses of the observation of this time, as far as that is believed; normalised."""
 
 
 @eqx.filter_jit
@@ -57,18 +68,21 @@ def correct(model: DynamicsModel, noise: FilterNoise | None, now: Estimate, stat
     filled = jnp.where(jnp.isnan(state), expected, state)
     past = now.past._replace(states=now.past.states.at[-1].set(filled))
     seen, believed = model.encode_past(past), latent_of(now.start)
+    missed = filled - model.decoder(seen)[: model.config.state_size]
     if noise is None:
         corrected, covariance = begin(model.core, seen), now.covariance
     else:
         width = mode_width(model)
+        missed = missed * _believed(model, believed, now.covariance, noise.observation)
         gain, covariance = _gain(now.covariance, noise.observation)
         moved = _apply(gain, (seen - believed)[:width])
         # What is not a mode is known: remembered actions; or it is what the encoder says now: the context.
         corrected = seen.at[:width].set(believed[:width] + moved)
         corrected = model.core.with_known(corrected, past.actions)
     unseen = now.past._replace(states=now.past.states.at[-1].set(jnp.nan))
-    keep = (now.start, now.covariance, unseen)
-    return Estimate(*jax.tree.map(lambda old, new: jnp.where(missing, old, new), keep, (corrected, covariance, past)))
+    keep = (now.start, now.covariance, unseen, jnp.zeros_like(missed))
+    made = (corrected, covariance, past, missed)
+    return Estimate(*jax.tree.map(lambda old, new: jnp.where(missing, old, new), keep, made))
 
 
 @eqx.filter_jit
@@ -84,9 +98,9 @@ def predict(
     gap = jnp.full((1, model.config.state_size), jnp.nan)
     past = now.past.then(gap, action[None])
     if noise is None:
-        return Estimate(start, now.covariance, past)
+        return Estimate(start, now.covariance, past, jnp.zeros_like(now.missed))
     moved = _moved(model, now.covariance, duration)
-    return Estimate(start, moved + noise.process, past)
+    return Estimate(start, moved + noise.process, past, jnp.zeros_like(now.missed))
 
 
 @eqx.filter_jit
@@ -95,7 +109,8 @@ def first_estimate(model: DynamicsModel, noise: FilterNoise | None, state: Float
     raw = model.normaliser.denormalise_state(state)
     past = model.past_of(raw, jnp.full((_remembered(model), model.config.action_size), jnp.nan))
     covariance = jnp.zeros(()) if noise is None else noise.observation
-    return Estimate(begin(model.core, model.encode_past(past)), covariance, past)
+    seen = model.encode_past(past)
+    return Estimate(begin(model.core, seen), covariance, past, state - model.decoder(seen)[: model.config.state_size])
 
 
 @eqx.filter_jit
@@ -112,15 +127,22 @@ def filter_episode(
     observed, taken = model.normaliser.normalise_state(states), model.normaliser.normalise_action(actions)
     begun = first_estimate(model, noise, observed[0])
 
-    def step(now: Estimate, inputs: tuple[Array, Array]) -> tuple[Estimate, tuple[Array, Array]]:
+    def step(now: Estimate, inputs: tuple[Array, Array]) -> tuple[Estimate, tuple[Array, Array, Array]]:
         state, action = inputs
         before = predict(model, noise, now, action)
         after = correct(model, noise, before, state)
-        return after, (latent_of(after.start), latent_of(before.start))
+        return after, (state_of(model, after), latent_of(after.start), latent_of(before.start))
 
-    _, (latents, predicted) = jax.lax.scan(step, begun, (observed[1:], taken))
+    _, (filtered, latents, predicted) = jax.lax.scan(step, begun, (observed[1:], taken))
     latents = jnp.concatenate([latent_of(begun.start)[None], latents])
-    return jax.vmap(model.decode)(latents), latents, predicted
+    return jnp.concatenate([state_of(model, begun)[None], filtered]), latents, predicted
+
+
+@eqx.filter_jit
+def state_of(model: DynamicsModel, now: Estimate) -> Float[Array, " state"]:
+    """The filtered state of an estimate, in raw units."""
+    decoded = model.decoder(latent_of(now.start))[: model.config.state_size]
+    return model.normaliser.denormalise_state(decoded + now.missed)
 
 
 class Estimator:
@@ -194,7 +216,7 @@ class Estimator:
     @property
     def state(self) -> Float[Array, " state"]:
         """The filtered state, in raw units."""
-        return self.model.decode(self.latent)
+        return state_of(self.model, self._known())
 
     @property
     def covariance(self) -> Float[Array, "..."]:
@@ -227,6 +249,21 @@ def _gain(covariance: Array, observation: Array) -> tuple[Array, Array]:
     gain = jnp.linalg.solve(total, covariance).T
     after = covariance - gain @ covariance
     return gain, (after + after.T) / 2
+
+
+def _believed(model: DynamicsModel, latent: Array, covariance: Array, observation: Array) -> Array:
+    """κ of every column of the state."""
+    of_state, decoder = slice(model.config.state_size), model.decoder
+    if not isinstance(decoder, MLP | LinearPath):  # of frames, whose variances nobody carries
+        return jnp.ones(model.config.state_size)
+
+    def behind_the_decoder(noise: Array) -> Array:
+        modes = jnp.tile(noise, 2) if noise.ndim == 1 else jnp.diag(noise)
+        variance = jnp.zeros_like(latent).at[: modes.size].set(modes)  # actions and context are known
+        return carried_variance(decoder, latent, variance)[of_state]
+
+    gain, _ = _gain(behind_the_decoder(covariance), behind_the_decoder(observation))
+    return gain
 
 
 def _apply(gain: Array, innovation: Array) -> Array:
