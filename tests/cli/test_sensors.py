@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from koopax import KoopaxError
+from koopax._errors import KoopaxError, KoopaxWarning
 from koopax.training import model_and_test_episodes
 
 KOOPAX = Path(sys.executable).with_name("koopax")
@@ -56,7 +56,8 @@ def test_a_history_goes_through_training_and_evaluation(folder):
 
 def test_another_table_is_read_by_the_columns_of_the_run(folder):
     (folder / "other.csv").write_text((folder / "log.csv").read_text().replace(",-", ","))  # other numbers
-    _, episodes = model_and_test_episodes(folder / "a", str(folder / "other.csv"))
+    with pytest.warns(KoopaxWarning, match="is not the data"):
+        _, episodes = model_and_test_episodes(folder / "a", str(folder / "other.csv"))
     assert (episodes.state_size, episodes.action_size, episodes.has_rewards) == (1, 1, False)
     with pytest.raises(KoopaxError, match="sizes"):  # what is named goes before
         model_and_test_episodes(folder / "a", str(folder / "other.csv"), action="none")
