@@ -88,19 +88,25 @@ BUDGETS = {
 
 def run(budget: ConstraintsBudget, place: Place) -> list[dict[str, Any]]:
     """Run what is not finished yet and return every cell's document."""
-    cells = [(plant, arm) for plant in budget.plants for arm in ARMS]
-    sizes = {name: value for name, value in asdict(budget).items() if name != "plants"}
-    jobs = [
-        Job(f"{plant}-{arm}", {"plant": plant, "arm": arm, **sizes, "task": asdict(TASKS[plant])})
-        for plant, arm in cells
-    ]
+    jobs = jobs_of(budget)
 
     def run_cells(numbers: Sequence[int], place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
         del place  # nothing is kept besides the document
         for number in numbers:
-            yield number, {"made_of": jobs[number].made_of, **_run_cell(*cells[number], budget)}
+            made_of = jobs[number].made_of
+            yield number, {"made_of": made_of, **_run_cell(made_of["plant"], made_of["arm"], budget)}
 
     return run_missing(jobs, run_cells, place)
+
+
+def jobs_of(budget: ConstraintsBudget) -> list[Job]:
+    """A cell for each plant and arm. A task is told in words, as JSON knows no infinite bounds."""
+    sizes = {name: value for name, value in asdict(budget).items() if name != "plants"}
+    return [
+        Job(f"{plant}-{arm}", {"plant": plant, "arm": arm, **sizes, "task": str(TASKS[plant])})
+        for plant in budget.plants
+        for arm in ARMS
+    ]
 
 
 def _run_cell(plant: str, arm: str, budget: ConstraintsBudget) -> dict[str, Any]:
