@@ -23,8 +23,8 @@ DESCRIPTION = (
     "Learned dynamics models that predict hundreds of steps ahead. "
     "`koopax COMMAND --help` explains a command; `koopax --version` tells the version."
 )
-SHOWN = 60
-"""Characters that are shown of a name that is too long."""
+NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES)
+"""What the system says of a path before anybody looks what is there."""
 
 
 def build() -> tyro.extras.SubcommandApp:
@@ -82,9 +82,11 @@ def main() -> None:
         # The reader has gone, as with `koopax … | head`: not an error, and nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno not in NO_PATH:
             raise
-        wanted = f"a file can't be called {str(error.filename)[:SHOWN]!r}…, the name is too long: use a shorter one."
+        from koopax._untrusted import in_line, one_line
+
+        wanted = f"{in_line(error.filename)!r} can't be opened ({one_line(error)}): give another path."
         errors().print(f"[bold red]error:[/] {plain(wanted)}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
