@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from koopax import DynamicsModel, Episodes, KoopaxError
 from koopax.planning.choice import QuadraticCost, make_lqr
-from koopax.planning.learned import LearnedModel
 from koopax.planning.lqr import LQR, Affine, linearise, lqr, riccati
 from koopax.planning.protocol import Box
 
@@ -113,11 +112,12 @@ def test_its_plan_equals_its_gain_and_respects_bounds():
     model = DynamicsModel.create("koopman", linear_data(), key=jax.random.key(0), latent_size=6)
     box = Box(jnp.array([-0.1, 0.2]), jnp.array([0.1, 0.3]))
     planner = make_lqr(model, box, QuadraticCost(goal=(1.0, 2.0, 3.0)), horizon=20)
+    assert planner.in_states  # a network is linearised from state to state
     state = jnp.array([9.0, -9.0, 9.0])
-    decision = planner.plan(LearnedModel(model), state, planner.init(2), key=jax.random.key(0))
-    wanted = -planner.gain @ jnp.append(model.encode(state), 1.0)
+    decision = planner.plan(planner.seen(model), state, planner.init(2), key=jax.random.key(0))
+    wanted = -planner.gain @ jnp.append(state, 1.0)
     np.testing.assert_allclose(decision.action, jnp.clip(wanted, box.low, box.high), rtol=1e-5)
-    broken = planner.plan(LearnedModel(model), state * jnp.nan, planner.init(2), key=jax.random.key(0))
+    broken = planner.plan(planner.seen(model), state * jnp.nan, planner.init(2), key=jax.random.key(0))
     np.testing.assert_allclose(broken.action, [0.0, 0.25], atol=1e-6)
 
 
