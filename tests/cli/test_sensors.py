@@ -54,6 +54,7 @@ def test_a_history_goes_through_training_and_evaluation(folder):
     assert np.isfinite(shown["baselines"]["dmdc"]["state"]["normalised"])
 
 
+@pytest.mark.filterwarnings("ignore::koopax.KoopaxWarning")  # of which episodes were held out
 def test_another_table_is_read_by_the_columns_of_the_run(folder):
     (folder / "other.csv").write_text("".join((folder / "log.csv").read_text().splitlines(keepends=True)[:-1]))
     _, episodes = model_and_test_episodes(folder / "a", str(folder / "other.csv"))
