@@ -26,7 +26,7 @@ from koopax.training.config import FORMER_VALUES, current_names
 from koopax.training.run import Run, write_json
 from koopax.training.settings import resolved
 from koopax.training.tasks import Splits, TrainTask, run_task, splits
-from koopax.training.turns import run_tasks_in_turns
+from koopax.training.turns import fair_clock, run_tasks_in_turns
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,8 @@ def load_average() -> float | None:
 def conditions(load_begin: float | None, *, slices: int = 1, turns_with: Sequence[str] = ()) -> dict[str, Any]:
     """What else went on while a cell was trained: cores, load, its slices of time, and the cells it took turns with."""
     load = {"load_begin": load_begin, "load_end": load_average()}
-    return {"usable_cores": usable_cores(), **load, "slices": slices, "turns_with": list(turns_with)}
+    clock = {"clock": fair_clock().__name__} if turns_with else {}
+    return {"usable_cores": usable_cores(), **load, **clock, "slices": slices, "turns_with": list(turns_with)}
 
 
 def _alone(

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -31,14 +32,26 @@ def fresh_state(model: DynamicsModel, config: TrainConfig) -> TrainState:
 class Loop:
     """One seed in training: the state on the device, its record, and what time it is."""
 
-    def __init__(self, record: Record, state: TrainState, programs: Programs, *, began: float):
-        """`state` is the one that the opened record begins at; `began` is when, by `time.perf_counter`."""
+    def __init__(
+        self,
+        record: Record,
+        state: TrainState,
+        programs: Programs,
+        *,
+        began: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ):
+        """`state` is the one that the opened record begins at; `began` is when, by `time.perf_counter`.
+
+        `clock` is what training time is measured by.
+        """
         self.record = record
         self.config = record.config
         self.programs = programs
         self.devices = programs.devices
         self.state = self.devices.replicate(state)
         self.step = int(state.step)
+        self.clock = clock
         self.ended: str | None = None
         self.seconds_per_step = BLOCK_SECONDS  # not known yet: makes the first block one step
         # Away from the keys that a model with the same seed was initialised with.
@@ -73,9 +86,9 @@ class Loop:
         """Train until an end is reached or `until` seconds of training; whether an end is reached."""
         config = self.config
         while progress := self._next(stop, until):
-            began = time.perf_counter()
+            began = self.clock()
             self.state = self.programs.advance(self.state, progress, self.key)
-            self._count(len(progress), time.perf_counter() - began)
+            self._count(len(progress), self.clock() - began)
             if self.step % config.log_every == 0:
                 self._check_finite()
                 self._log()

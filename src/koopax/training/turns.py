@@ -2,17 +2,19 @@
 
 One after another, each would meet the machine in another mood over hours. In turns, whatever else it does is shared
 evenly: every training has a slice, then every training has the next. Each has its own clock, which counts its own steps
-only, and all are compiled before the first slice.
+only, and all are compiled before the first slice. On one core the clock counts the processor's time, so that other
+programs take none of it; on several, where threads wait for one another, it is the wall's.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from koopax._errors import DivergedError
 from koopax._interrupt import StopRequest
 from koopax._progress import Watcher
+from koopax._provenance import usable_cores
 from koopax.data.fingerprint import fingerprint
 from koopax.training.fitting import start_training
 from koopax.training.growth import choose_growth
@@ -57,7 +59,7 @@ def run_tasks_in_turns(
         validate: whether validation episodes are looked at, for their errors and for intervals.
         watch: called after every turn with the steps and seconds of all trainings together.
     """
-    began = time.perf_counter()
+    began, clock = time.perf_counter(), fair_clock()
     trained_on, validation = fingerprint(episodes.train), episodes.validation if validate else None
     records: list[Record] = []
     loops: list[Loop] = []
@@ -74,12 +76,17 @@ def run_tasks_in_turns(
             records.append(Record(model, config, folder, keeping))
             state = records[-1].open(fresh_state(model, config))
             programs = Programs(episodes.train, validation, config, past=model.past_steps)
-            loops.append(Loop(records[-1], state, programs, began=began))
+            loops.append(Loop(records[-1], state, programs, began=began, clock=clock))
         with StopRequest() as stop:
             return take_turns(loops, stop, slice_seconds=slice_seconds, watch=watch)
     finally:
         for record in records:
             record.close()
+
+
+def fair_clock() -> Callable[[], float]:
+    """What training time is measured by where trainings are compared: `time.process_time` if there is one core."""
+    return time.process_time if usable_cores() == 1 else time.perf_counter
 
 
 def take_turns(
