@@ -9,7 +9,7 @@ import pytest
 
 import koopax
 from koopax.collection import collect
-from koopax.planning.control import control_trained
+from koopax.planning.trained import control_trained
 from koopax.reporting.build import write_report
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from koopax.models.dynamics import DynamicsModel
     from koopax.models.ensemble import Ensemble
     from koopax.models.files import load_model
-    from koopax.planning.control import control_trained as plan
     from koopax.planning.controller import Controller
+    from koopax.planning.trained import control_trained as plan
     from koopax.reporting.build import write_report as report
     from koopax.simulation.env import SimulatedEnv, SimulatedVectorEnv
     from koopax.training.ensembles import load_ensemble
@@ -53,7 +53,7 @@ _HOMES = {
     "load": "koopax.collection.loading",
     "load_ensemble": "koopax.training.ensembles",
     "load_model": "koopax.models.files",
-    "plan": "koopax.planning.control:control_trained",
+    "plan": "koopax.planning.trained:control_trained",
     "prediction_error": "koopax.evaluation.prediction",
     "report": "koopax.reporting.build:write_report",
 }

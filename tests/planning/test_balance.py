@@ -7,7 +7,7 @@ import pytest
 import koopax
 from koopax import DynamicsModel
 from koopax.planning.choice import QuadraticCost
-from koopax.planning.control import control_trained
+from koopax.planning.trained import control_trained
 
 PLANTS = {"koopax/Upright-v0": 2, "koopax/CartPole-v0": 4}
 

@@ -12,10 +12,11 @@ import pytest
 from koopax import DynamicsModel, Episodes, KoopaxError, KoopaxWarning
 from koopax.models.latent import CORES
 from koopax.planning.choice import make_search
-from koopax.planning.control import box_of, control_environment, control_trained
+from koopax.planning.control import control_environment
 from koopax.planning.coverage import warn_of_narrow_actions
 from koopax.planning.learned import LearnedModel, RewardedModel, load_reward
 from koopax.planning.protocol import PlanningModel
+from koopax.planning.trained import box_of, control_trained
 
 STATES, ACTIONS, HORIZON, CANDIDATES = 3, 1, 5, 4
 SMALL = {

@@ -12,12 +12,13 @@ from koopax import DynamicsModel, Episodes, KoopaxError
 from koopax.envs.plants import PLANTS
 from koopax.planning.choice import QuadraticCost, make_planner, make_qp
 from koopax.planning.constraints import Constraints, limits_of
-from koopax.planning.control import control_trained, plan_many
+from koopax.planning.control import plan_many
 from koopax.planning.convex import OSQP, PENALTY, ROUNDING_WEIGHT, Clarabel, Program, Quadratic
 from koopax.planning.linearity import is_linear
 from koopax.planning.lqr import riccati
 from koopax.planning.protocol import Box
 from koopax.planning.qp import QP, HostSolver, QPConfig
+from koopax.planning.trained import control_trained
 from koopax.planning.true_model import TrueModel
 
 FREE = Constraints()

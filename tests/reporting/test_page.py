@@ -51,7 +51,7 @@ def test_tells_of_folders_that_it_could_not_use(document):
 
 def test_numbers_are_those_of_the_evaluation(document, folders):
     from koopax.evaluation.prediction import prediction_error
-    from koopax.training.tasks import model_and_test_episodes
+    from koopax.training.trained import model_and_test_episodes
 
     model, episodes = model_and_test_episodes(folders["mlp"], None)
     found = document["data"][0]
@@ -66,7 +66,8 @@ def test_the_spectrum_before_training_is_that_of_step_0(document, folders):
 
     from koopax.evaluation.spectrum import analyse_spectrum
     from koopax.models.dynamics import DynamicsModel
-    from koopax.training.tasks import load_trained, read_task, splits
+    from koopax.training.tasks import read_task, splits
+    from koopax.training.trained import load_trained
 
     task = read_task(folders["koopman-0"])
     fresh = DynamicsModel.create("koopman", splits(task).train, key=jax.random.key(0), **task.model_options)

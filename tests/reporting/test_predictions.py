@@ -15,7 +15,7 @@ from koopax.reporting.groups import by_data
 from koopax.reporting.models import Effort, describe
 from koopax.reporting.predictions import choose_windows, errors_by_window, predict
 from koopax.reporting.runs import read_runs
-from koopax.training.tasks import model_and_test_episodes
+from koopax.training.trained import model_and_test_episodes
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from run_samples import HORIZON
 
 from koopax.reporting.predictions import choose_windows, errors_by_window
 from koopax.reporting.samples import Measured, choose_samples, trajectories
-from koopax.training.tasks import model_and_test_episodes
+from koopax.training.trained import model_and_test_episodes
 
 
 @pytest.fixture(scope="module")

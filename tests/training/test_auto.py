@@ -13,7 +13,8 @@ from koopax.data import save
 from koopax.experiments.systems import simulate
 from koopax.training.auto import candidates
 from koopax.training.config import TrainConfig
-from koopax.training.tasks import TrainTask, load_trained
+from koopax.training.tasks import TrainTask
+from koopax.training.trained import load_trained
 
 QUICK = ("--model", "auto", "--horizon", "10", "--steps", "4", "--batch-size", "4", "--validation-windows", "16")
 

@@ -19,7 +19,7 @@ from koopax import KoopaxError, KoopaxWarning
 from koopax._checkpoint import Checkpoint, Checkpoints
 from koopax._claim import Claim
 from koopax.models.files import load_model
-from koopax.training.tasks import load_trained
+from koopax.training.trained import load_trained
 
 SETTINGS = {"horizon": 5, "steps": 12, "log_every": 3, "validate_every": 4, "checkpoint_every": 3, "batch_size": 4}
 

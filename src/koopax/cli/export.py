@@ -31,7 +31,7 @@ def export(
     """
     from koopax.cli.tables import export_table
     from koopax.exporting.export import export_model
-    from koopax.training.tasks import load_one
+    from koopax.training.trained import load_one
 
     exported = export_model(load_one(run, best=best), to, out, horizon=horizon, name=name)
     if json:

@@ -72,14 +72,7 @@ def train(
     """
     from koopax.training.auto import read_auto_task
     from koopax.training.hosts import connect, is_first
-    from koopax.training.tasks import (
-        TrainTask,
-        read_task,
-        read_task_seeds,
-        recorded_by_first,
-        run_task,
-        run_task_seeds,
-    )
+    from koopax.training.tasks import TrainTask, read_task, read_task_seeds, recorded_by_first, run_task, run_task_seeds
 
     connect(hosts)
     spread = hosts.distributed or resources.devices is not None
@@ -192,7 +185,7 @@ def evaluate(
     from koopax.evaluation.prediction import prediction_error
     from koopax.models.ensemble import Ensemble
     from koopax.models.intervals import calibration_for, check_level, check_returns
-    from koopax.training.tasks import model_and_test_episodes, reference_of
+    from koopax.training.trained import model_and_test_episodes, reference_of
 
     if level is not None:
         check_level(level)
@@ -247,7 +240,7 @@ def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 2
     """
     from koopax.cli.tables import spectrum_table
     from koopax.evaluation.spectrum import analyse_spectrum
-    from koopax.training.tasks import load_one, model_and_test_episodes
+    from koopax.training.trained import load_one, model_and_test_episodes
 
     model, episodes = load_one(run), None
     if run.is_dir():

@@ -67,8 +67,8 @@ def plan(
     from koopax.cli.tables import control_table
     from koopax.planning.choice import QuadraticCost
     from koopax.planning.constraints import Constraints
-    from koopax.planning.control import control_trained
-    from koopax.training.tasks import load_trained
+    from koopax.planning.trained import control_trained
+    from koopax.training.trained import load_trained
 
     cost = {"goal": goal, "state_cost": state_cost, "action_cost": action_cost}
     limits = {"state_bounds": state_bounds, "action_bounds": action_bounds, "rate_bounds": rate_bounds}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from koopax.planning.cem import CEM, CEMConfig
     from koopax.planning.choice import PLANNERS, QuadraticCost, make_lqr, make_planner, make_search
     from koopax.planning.constraints import Constraints
-    from koopax.planning.control import control_environment, control_trained, plan_many
+    from koopax.planning.control import control_environment, plan_many
     from koopax.planning.controller import Controller
     from koopax.planning.gradient import GradientConfig, GradientPlanner
     from koopax.planning.icem import ICEM, ICEMConfig
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from koopax.planning.protocol import Box, PlanningModel, ProposingModel, RememberingModel, follow_policy
     from koopax.planning.qp import QP, QPConfig
     from koopax.planning.result import ControlProgress, ControlResult
+    from koopax.planning.trained import control_trained
 
 _MODULES = {
     "Box": "protocol",
@@ -51,7 +52,7 @@ _MODULES = {
     "RememberingModel": "protocol",
     "RewardedModel": "learned",
     "control_environment": "control",
-    "control_trained": "control",
+    "control_trained": "trained",
     "follow_policy": "protocol",
     "linearise": "lqr",
     "load_reward": "learned",

@@ -17,7 +17,7 @@ from koopax.data.episodes import Episodes
 from koopax.data.windows import Windows
 from koopax.evaluation.protocol import WINDOWS
 from koopax.reporting.predictions import choose_windows, predict
-from koopax.training.tasks import model_and_test_episodes
+from koopax.training.trained import model_and_test_episodes
 
 SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 """Colours of models, in charts and videos alike."""

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from koopax.training.fitting import fit, fit_seeds
     from koopax.training.losses import loss_terms
     from koopax.training.run import Run
-    from koopax.training.tasks import TrainTask, load_trained, model_and_test_episodes, run_task, run_task_seeds, splits
+    from koopax.training.tasks import TrainTask, run_task, run_task_seeds, splits
+    from koopax.training.trained import load_trained, model_and_test_episodes
 
 _MODULES = {
     "Run": "run",
@@ -20,9 +21,9 @@ _MODULES = {
     "TrainTask": "tasks",
     "fit": "fitting",
     "fit_seeds": "fitting",
-    "load_trained": "tasks",
+    "load_trained": "trained",
     "loss_terms": "losses",
-    "model_and_test_episodes": "tasks",
+    "model_and_test_episodes": "trained",
     "run_task": "tasks",
     "run_task_seeds": "tasks",
     "splits": "tasks",

@@ -9,7 +9,7 @@ from koopax._untrusted import from_json
 # What runs that were recorded earlier call a setting.
 FORMER_NAMES = {"time_chunk": "remat_steps", "windows_together": "microbatch_size"}
 # What they were trained with where they don't name it, because it was not a setting yet.
-FORMER_VALUES = {"beta2": 0.999, "reencode_every": "never"}
+FORMER_VALUES = {"beta2": 0.999, "reencode_every": "never", "early_weight": 0.0}
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,9 @@ class TrainConfig:
     loss_stride: int | None = None
     """n, where states and rewards are decoded and compared on every n-th step of a window, from a random one on; 1 for
     every step, None for the core's own in `koopax.models.presets`, but for four steps of a window at least."""
+    early_weight: float | None = None
+    """Weight of the state and reward losses of the first ten steps of a window, on top of what they weigh among all of
+    them; None for the core's own in `koopax.models.presets`."""
     remat_steps: int | None = None
     """Rematerialisation, which bounds the memory of a gradient: besides the latents, only what belongs to that many
     steps of the windows is kept, and the rest is computed again. None keeps everything."""
@@ -108,8 +111,9 @@ class TrainConfig:
         for name in ("learning_rate", "clip"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use a positive number.")
-        if self.likelihood_weight is not None and not self.likelihood_weight >= 0:
-            raise KoopaxError(f"likelihood_weight is {self.likelihood_weight}: use 0 or more.")
+        for name in ("likelihood_weight", "early_weight"):
+            if getattr(self, name) is not None and not getattr(self, name) >= 0:
+                raise KoopaxError(f"{name} is {getattr(self, name)}: use 0 or more, or None for its default.")
         weights = ("state_weight", "reward_weight", "consistency_weight")
         for name in (*weights, "weight_decay", "spectrum_learning_rate", "final_learning_rate"):
             if not getattr(self, name) >= 0:

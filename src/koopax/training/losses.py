@@ -18,6 +18,8 @@ from koopax.training.pasts import forgetting
 # The likelihood is estimated in one of so many gradient steps, and there on some of the steps on which the other losses
 # are taken, both at random and without bias: carrying variances through the decoder costs a third of all the rest, and
 # where time is given the mean would lack it.
+# How many steps of a window are its first ones, and every how many-th of them carries their extra weight.
+EARLY, EARLY_STRIDE = 10, 2
 LIKELIHOOD_EVERY = 4
 LIKELIHOOD_STEPS = 4
 
@@ -127,6 +129,9 @@ def loss_terms(
         terms["state"] = state_loss(predicted_states, states[1:][chosen], weight)
     if "reward" in wanted:
         terms["reward"] = reward_loss(predicted_rewards, rewards, weight)
+    if config.early_weight and horizon > EARLY:
+        early = _early_terms(model, start, past, windows, states, actions, first, wanted, config)
+        terms |= {name: terms[name] + config.early_weight * term for name, term in early.items()}
     if "consistency" in wanted:
         some = random_steps(len(chosen), config.consistency_steps, key=consistency_key)
         true = seen_later(past, states, actions, chosen[some])
@@ -145,6 +150,32 @@ def loss_terms(
             lambda: LIKELIHOOD_EVERY * likelihood_loss(model, *seen),
             lambda: jnp.zeros_like(start[0, 0]),
         )
+    return terms
+
+
+def _early_terms(
+    model: DynamicsModel,
+    start: Array,
+    past: Past,
+    windows: Windows,
+    states: Array,
+    actions: Array,
+    first: Array,
+    wanted: set[str],
+    config: TrainConfig,
+) -> dict[str, Float[Array, ""]]:
+    """The state and reward losses of the first steps alone, on every other one of them."""
+    durations = None if windows.durations is None else windows.durations[:EARLY]
+    first = first % EARLY_STRIDE
+    chosen = steps_every(EARLY, EARLY_STRIDE, first)
+    before, latents = _roll(model, start, past, actions[:EARLY], durations, EARLY_STRIDE, first, config.remat_steps)
+    found, paid = _read(model, before, latents, actions[chosen], EARLY_STRIDE, config.remat_steps)
+    weight, terms = jnp.ones(len(chosen)), {}
+    if "state" in wanted:
+        terms["state"] = state_loss(found, states[1:][chosen], weight)
+    if "reward" in wanted:
+        rewards = model.normaliser.normalise_reward(windows.rewards)[chosen]
+        terms["reward"] = reward_loss(paid, rewards, weight)
     return terms
 
 

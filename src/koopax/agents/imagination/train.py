@@ -26,7 +26,8 @@ from koopax.planning.protocol import Box
 from koopax.simulation.simulator import make_simulator
 from koopax.simulation.starts import make_starts
 from koopax.training.run import seed_folders
-from koopax.training.tasks import load_trained, read_task, splits
+from koopax.training.tasks import read_task, splits
+from koopax.training.trained import load_trained
 
 POLICY, CLONE = "policy.npz", "clone.npz"
 
