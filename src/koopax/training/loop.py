@@ -39,11 +39,11 @@ class Loop:
         programs: Programs,
         *,
         began: float,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] | None = None,
     ):
         """`state` is the one that the opened record begins at; `began` is when, by `time.perf_counter`.
 
-        `clock` is what training time is measured by.
+        `clock` is what training time is measured by; None is `time.perf_counter`.
         """
         self.record = record
         self.config = record.config
@@ -51,7 +51,7 @@ class Loop:
         self.devices = programs.devices
         self.state = self.devices.replicate(state)
         self.step = int(state.step)
-        self.clock = clock
+        self.clock = clock or time.perf_counter
         self.ended: str | None = None
         self.seconds_per_step = BLOCK_SECONDS  # not known yet: makes the first block one step
         # Away from the keys that a model with the same seed was initialised with.
