@@ -1,6 +1,7 @@
 """Settings for every test: deterministic hypothesis runs and shapes checked at run time by jaxtyping and beartype."""
 
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -28,6 +29,15 @@ from hypothesis import settings  # noqa: E402
 
 settings.register_profile("koopax", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("koopax")
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
+def pytest_collection_modifyitems(items):
+    """`quick(pattern)` leaves the parameters whose ids don't match to the slow suite."""
+    for item in items:
+        mark = item.get_closest_marker("quick")
+        if mark is not None and not re.search(mark.args[0], item.callspec.id):
+            item.add_marker("slow")
 
 
 @pytest.fixture

@@ -86,6 +86,7 @@ def test_spread_and_rank_tell_a_collapse():
     assert spread_and_rank(0 * healthy + 3.0)[0] == pytest.approx(0, abs=1e-5)
 
 
+@pytest.mark.quick("koopman")
 @pytest.mark.parametrize("dynamics", ["koopman", "mlp"])
 def test_predictions_at_some_steps_are_those_of_all_steps(dynamics):
     config = pixel_arm(dynamics, **TINY, horizon=7)
@@ -107,6 +108,7 @@ def test_arms_differ_by_their_core_alone():
     assert eqx.tree_equal(mlp.model.prediction.decoder, koopman.model.prediction.decoder)
 
 
+@pytest.mark.quick("koopman")
 @pytest.mark.parametrize("dynamics", ["none", "mlp", "koopman"])
 def test_an_update_moves_all_that_learns_and_targets_follow(dynamics):
     config = pixel_arm(dynamics, **TINY, target_every=1)

@@ -37,6 +37,7 @@ def without_time(lines):
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 
 
+@pytest.mark.quick("koopman")
 @pytest.mark.parametrize("dynamics", ["none", "mlp", "koopman"])
 def test_every_arm_trains(tmp_path, dynamics):
     result = train_pixel_sac(pixel_arm(dynamics, **TINY), tmp_path / "run")

@@ -35,6 +35,7 @@ def exported(tmp_path_factory):
     return folder, record
 
 
+@pytest.mark.slow
 def test_record_is_what_was_written(exported):
     folder, record = exported
     assert json.loads((folder / "results" / "pendulum.json").read_text()) == json.loads(json.dumps(record))

@@ -46,6 +46,7 @@ def played(run):
     return demonstrate(run.folder, episodes=2)
 
 
+@pytest.mark.slow
 def test_as_many_episodes_as_in_the_last_evaluation_are_those_of_it(run, played):
     np.testing.assert_allclose(played.returns, run.metrics[-1]["evaluation_returns"])
     assert played.plan_length == 4
@@ -71,6 +72,7 @@ def test_a_film_shows_every_decision_and_finds_the_nearest_moment(played):
     np.testing.assert_array_equal(nearest_moments(features, features[[4, 2]] + 1e-3), [4, 2])
 
 
+@pytest.mark.slow
 def test_play_prints_one_document_and_leaves_a_film(run):
     command = [KOOPAX, "agent", "play", run.folder, "--plan-length", "2", "--json"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -149,6 +149,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.quick("koopman")
 @pytest.mark.parametrize(
     ("dynamics", "options"),
     [
@@ -262,6 +263,7 @@ def test_an_update_moves_targets_every_second_time_and_policy_by_its_own_optimis
     assert np.any(np.asarray(after.model.encoder.layers[0].weight) != np.asarray(flat.model.encoder.layers[0].weight))
 
 
+@pytest.mark.slow
 def test_many_updates_in_one_call_are_those_one_by_one_and_compile_once(learner):
     """The first call is on a fresh learner, whose types must be those that an update returns."""
     learn.clear_cache()
@@ -282,6 +284,7 @@ def test_many_updates_in_one_call_are_those_one_by_one_and_compile_once(learner)
     assert learn._cache_size() == 1
 
 
+@pytest.mark.quick("koopman")
 @pytest.mark.parametrize(
     ("dynamics", "options"),
     [

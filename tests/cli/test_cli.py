@@ -113,6 +113,7 @@ def test_inspect_an_own_table(folder):
     assert (folder / "log.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_train_evaluate_and_look_at_the_spectrum(folder, run):
     assert {"config.json", "metrics.jsonl", "model.koopax", "best.koopax"} <= {path.name for path in run.iterdir()}
     config = json.loads((run / "config.json").read_text())

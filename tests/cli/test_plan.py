@@ -44,6 +44,7 @@ PENDULUM = (
 PLAN = ("plan", "runs/a", "--env", "Pendulum-v1", "--episodes", 2, "--horizon", 3)
 
 
+@pytest.mark.slow
 def test_json_document(folder):
     document = json.loads(koopax(*PLAN, "--samples", 8, "--reward", "rewards:upright", "--json", cwd=folder).stdout)
     assert len(document["returns"]) == 2
@@ -63,6 +64,7 @@ def test_lqr_prints_a_table(folder):
     assert "mean return" in done.stdout
 
 
+@pytest.mark.slow
 def test_ctrl_c_reports_what_is_finished(folder):
     command = [str(KOOPAX), *map(str, PLAN), "--environments", "1", "--episodes", "100000", "--json"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -47,6 +47,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_history_goes_through_training_and_evaluation(folder):
     assert json.loads((folder / "a" / "config.json").read_text())["model"]["history"] == 4
     shown = json.loads(koopax("evaluate", "a", "--horizon", 6, "--json", cwd=folder).stdout)

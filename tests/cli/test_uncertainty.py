@@ -31,6 +31,7 @@ def evaluate(run, *options, folder, check=True):
     return koopax("evaluate", run, "--horizon", 10, "--windows", 100, *options, cwd=folder, check=check)
 
 
+@pytest.mark.slow
 def test_evaluate_tells_how_often_intervals_hold(folder):
     found = json.loads(evaluate("runs/two/seed-0", "--level", 0.9, "--json", folder=folder).stdout)
     assert found["model"] == "koopman-stochastic"
@@ -53,6 +54,7 @@ def test_seeds_are_an_ensemble(folder):
     assert np.mean(found["coverage"]["per_step"]) > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "options", "said"),
     [

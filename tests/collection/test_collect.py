@@ -20,6 +20,7 @@ from koopax.data import load
 QUIET = {"progress": False}
 
 
+@pytest.mark.quick("Hopper")
 @pytest.mark.parametrize(
     ("environment", "steps", "noise"),
     [("Hopper-v5", 1500, 0.2), ("Pendulum-v1", 4000, 0.0), ("dm_control/acrobot-swingup-v0", 1100, 0.0)],

@@ -15,8 +15,13 @@ from koopax.models.latent import CORES
 
 COMMAND = re.compile(r"^(?:\$ )?(?:koopax|python|pip|make|mkdocs) ", re.MULTILINE)
 NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
-# Pages whose quick blocks together take half a minute or more; README stands for them.
-LONG_PAGES = ("tutorial", *(f"howto/{name}" for name in ("sensors", "export", "control", "uncertainty", "simulator")))
+# Pages whose quick blocks together take ten seconds or more; README stands for them.
+LONG_PAGES = (
+    "tutorial",
+    "mathematics",
+    *(f"howto/{name}" for name in ("sensors", "export", "control", "uncertainty", "simulator")),
+    *(f"howto/{name}" for name in ("environment", "resume", "seeds")),
+)
 LONG = {f"docs/{page}.md" for page in LONG_PAGES}
 SLOW = [name for name in NAMES if any(block.slow for block in blocks(ROOT / name))]
 

@@ -33,6 +33,7 @@ def direction(core):
     return drawn / jnp.linalg.norm(drawn)
 
 
+@pytest.mark.quick("koopman")
 @pytest.mark.parametrize("name", CORES)
 def test_the_profile_is_that_of_finite_differences(name):
     core, latent, actions = case(name)

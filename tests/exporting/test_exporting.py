@@ -70,6 +70,7 @@ def assert_equal(states, rewards, prediction):
         np.testing.assert_allclose(np.asarray(found) / scale, np.asarray(wanted) / scale, atol=1e-5)
 
 
+@pytest.mark.quick("^koopman$|^mlp$")
 def test_onnx_equals_the_model(case, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     model, state, actions, prediction = case

@@ -35,6 +35,7 @@ def test_there_are_few_buckets():
     assert len({padded_number(n) for n in range(1, 1001)}) == 11
 
 
+@pytest.mark.quick("koopman")
 @pytest.mark.parametrize(("core", "every"), [*((core, None) for core in CORES), ("koopman", 3)])
 def test_predictions_are_those_of_the_exact_shape(core, every):
     model, rng = make(core), np.random.default_rng(1)

@@ -103,6 +103,7 @@ def test_candidates_from_one_start_equal_separate_rollouts(variant):
     np.testing.assert_allclose(shorter, whole[:5], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.quick("8-3|2-5")
 @pytest.mark.parametrize("variant", [*CORES, "koopman-remembering"])
 @pytest.mark.parametrize(("horizon", "stride"), [(9, 3), (8, 3), (2, 5), (4, 1)])
 def test_every_nth_latent_is_one_of_all(variant, horizon, stride):
@@ -164,6 +165,7 @@ def test_the_start_changes_every_latent(name):
     assert (np.max(np.abs(difference), axis=-1) > 1e-10).all()
 
 
+@pytest.mark.quick("False-|True-koopman")
 @every_variant
 @pytest.mark.parametrize("timed", [False, True])
 def test_steps_and_continued_rollouts_equal_one_rollout(variant, timed):

@@ -100,6 +100,7 @@ def test_a_rollout_continues_from_its_last_latent(model, case):
     np.testing.assert_allclose(np.concatenate([first.rewards, second.rewards]), whole.rewards, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.quick("False-4|True-9")
 @pytest.mark.parametrize("every", [1, 3, 4, 9, 20])
 @pytest.mark.parametrize("timed", [False, True])
 def test_reencoding_equals_separate_rollouts_from_decoded_states(model, case, every, timed):

@@ -41,6 +41,7 @@ def test_its_intervals_hold_what_happens(ensemble):
     assert error.model == "2 × koopman"
 
 
+@pytest.mark.slow
 def test_members_that_agree_have_the_intervals_of_one():
     """Where nobody disagrees, the floor is all there is of the scale: it must be the same before and after."""
     (one,) = members(1)
@@ -51,6 +52,7 @@ def test_members_that_agree_have_the_intervals_of_one():
     np.testing.assert_allclose(same.upper - same.lower, wide.upper - wide.lower, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_planners_see_the_mean_reward_less_the_risk(ensemble):
     actions = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5, 1)), jnp.float32)
     state = jnp.array([0.5, 0.5])

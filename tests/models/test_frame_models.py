@@ -39,6 +39,7 @@ def data():
     return moving_square()
 
 
+@pytest.mark.slow
 def test_a_model_of_frames_sees_the_frames_before_and_draws_those_to_come(data, tmp_path):
     model = DynamicsModel.create("koopman", data, latent_size=16, action_hidden=(8,), key=jax.random.key(0))
     assert model.config.history == 3
@@ -59,6 +60,7 @@ def test_a_model_of_frames_sees_the_frames_before_and_draws_those_to_come(data, 
     np.testing.assert_array_equal(again.rollout(seen[2], actions[2:8]).states, alone.states)
 
 
+@pytest.mark.slow
 def test_every_part_of_a_model_of_frames_learns(data):
     model = DynamicsModel.create("mlp", data, latent_size=8, hidden=8, history=2, key=jax.random.key(0))
     run = koopax.fit(

@@ -75,6 +75,7 @@ def test_a_history_of_one_is_the_model_without_any_bit_for_bit():
     assert WindowSampler(data(), 5).sample(jax.random.key(0), 3).past_actions is None
 
 
+@pytest.mark.quick("stacked")
 @pytest.mark.parametrize("encoder", ["stacked", "recurrent"])
 def test_what_is_unknown_may_be_left_out_and_the_rest_counts(encoder):
     own, (states, taken, actions) = model(encoder), past()

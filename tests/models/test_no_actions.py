@@ -39,6 +39,7 @@ def test_every_preset_is_tried():
     assert set(SMALL) == {name for name in PRESETS if not name.endswith("-stochastic")}  # the same cores with noise
 
 
+@pytest.mark.quick("^koopman$|dmdc")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in ("koopman", "gru", "dmdc") else pytest.mark.slow) for n in SMALL]
 )

@@ -107,6 +107,7 @@ def test_training_teaches_it_where_it_is_unsure(trained):
     assert found.state.crps < wide.state.crps
 
 
+@pytest.mark.slow
 def test_the_mean_is_trained_as_without_noise():
     """With a clip that nothing reaches, the likelihood leaves all parameters but its own as they would be."""
     train = forced(0, 4)

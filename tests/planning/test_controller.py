@@ -52,6 +52,7 @@ def compilations():
     jax.monitoring.unregister_event_duration_listener(listen)
 
 
+@pytest.mark.quick("icem|qp|mppi")
 @pytest.mark.parametrize("name", PLANNERS)
 def test_nothing_is_compiled_in_the_loop(model, compilations, name):
     controller = Controller(model, name, bounds=(-1, 1), **QUICK[name])

@@ -34,6 +34,7 @@ def folder(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_the_best_candidate_is_the_run(folder):
     found = json.loads((folder / "run" / "auto.json").read_text())
     errors = {each["name"]: each["error"] for each in found["candidates"]}

@@ -76,6 +76,7 @@ def test_training_from_disk_is_training_in_memory_and_resumes_bit_for_bit(tmp_pa
     np.testing.assert_allclose(*losses, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_without_grain_windows_are_read_one_batch_at_a_time(tmp_path, monkeypatch):
     episodes, there = on_disk(tmp_path)
     fed = koopax.fit(small(episodes), there, steps=3, **SETTINGS)

@@ -53,6 +53,7 @@ def linear_model(train, seed=0, **options):
     )
 
 
+@pytest.mark.slow
 def test_a_known_linear_system_is_identified(data):
     train, test = data
     run = koopax.fit(
@@ -78,6 +79,7 @@ def without_time(lines):
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 
 
+@pytest.mark.slow
 def test_one_seed_gives_identical_metrics_and_parameters(data):
     train, test = data
     one, two, other = (small_fit(train, validation=test, validate_every=4, seed=seed) for seed in (5, 5, 6))
@@ -160,6 +162,7 @@ def test_every_step_of_a_window_is_as_likely(horizon, count):
     np.testing.assert_allclose(frequency, expected, atol=5 * np.sqrt(0.25 / 600))
 
 
+@pytest.mark.quick("11-4")
 @pytest.mark.parametrize(("horizon", "stride"), [(12, 4), (11, 4), (3, 5)])
 def test_a_loss_on_some_steps_expects_the_loss_on_all(data, horizon, stride):
     model = linear_model(data[0])
@@ -176,6 +179,7 @@ def test_a_loss_on_some_steps_expects_the_loss_on_all(data, horizon, stride):
         assert float(values.mean()) == pytest.approx(full[name], abs=error + 1e-6), name
 
 
+@pytest.mark.quick("2-koopman")
 @pytest.mark.parametrize("core", ["koopman", "gru"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_rematerialisation_changes_nothing_but_memory(data, core, stride):
@@ -213,6 +217,7 @@ def test_the_spectrum_has_a_learning_rate_of_its_own(data):
     assert not np.array_equal(frozen.model.core.input_real, start.core.input_real)
 
 
+@pytest.mark.slow
 def test_early_stop_and_time_limit(data):
     train, test = data
     stalled = small_fit(train, validation=test, steps=400, validate_every=2, patience=2, learning_rate=1e-12)
@@ -224,6 +229,7 @@ def test_early_stop_and_time_limit(data):
     assert timed.metrics[-1]["step"] == timed.step  # the end has its line of metrics
 
 
+@pytest.mark.slow
 def test_a_loss_that_blows_up_stops_with_the_step_and_the_last_good_checkpoint(data, tmp_path):
     train, _ = data
     message = r"non-finite at step (\d+); the last checkpoint with a finite loss is step (\d+) .*learning_rate"
@@ -251,6 +257,7 @@ def test_a_loss_that_blows_up_stops_with_the_step_and_the_last_good_checkpoint(d
     assert seen[0]["step"] == good
 
 
+@pytest.mark.slow
 def test_a_loss_that_blows_up_in_a_timed_run_is_no_success(data, tmp_path):
     with pytest.raises(KoopaxError, match="non-finite"):
         small_fit(
@@ -310,6 +317,7 @@ small_fit(train, steps=100000, checkpoint_every=20, log_every=10, out={out!r})
 """
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:training was interrupted")
 def test_a_killed_run_resumes_to_the_same_parameters(data, tmp_path):
     """SIGKILL leaves no chance to tidy up: the newest whole checkpoint has to be enough."""

@@ -35,6 +35,7 @@ def linear_system(episodes=6, steps=40, noise=0.0, seed=0):
     return koopax.Episodes.from_arrays(states, actions)
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("history", [1, 3])
 def test_training_begins_where_regression_ends(history):
     train, test = linear_system(noise=0.05), linear_system(seed=1)

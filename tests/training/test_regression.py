@@ -164,6 +164,7 @@ def test_through_the_command_line(tmp_path, capsys, monkeypatch):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["model"]["encoder"] == "polynomials"
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("every", [1, 3, 4])
 def test_the_loss_sees_the_returns_to_the_encoder(every):
     """The losses of a model that returns are those of its own predictions, computed window by window."""
