@@ -179,6 +179,25 @@ def test_a_loss_on_some_steps_expects_the_loss_on_all(data, horizon, stride):
         assert float(values.mean()) == pytest.approx(full[name], abs=error + 1e-6), name
 
 
+def test_the_first_steps_weigh_more_if_asked(data):
+    """On every other one of the first ten, both offsets as often: their mean, added with its weight."""
+    model = linear_model(data[0])
+    windows = WindowSampler(data[0], 14).sample(jax.random.key(0), 6)
+    of_ten = jax.tree.map(lambda leaf: leaf[:11] if leaf.shape[0] == 15 else leaf[:10], windows)
+
+    def terms(windows, weight, key):
+        return loss_terms(model, windows, TrainConfig(loss_stride=2, early_weight=weight), key=key)
+
+    keys = jax.random.split(jax.random.key(1), 400)
+    plain, early, more = (
+        jax.vmap(lambda key, w=windows, weight=weight: terms(w, weight, key))(keys)
+        for windows, weight in ((windows, 0.0), (of_ten, 0.0), (windows, 0.5))
+    )
+    for name in ("state", "reward"):
+        np.testing.assert_allclose(more[name], plain[name] + 0.5 * early[name], rtol=1e-4)
+    np.testing.assert_array_equal(more["consistency"], plain["consistency"])
+
+
 @pytest.mark.quick("2-koopman")
 @pytest.mark.parametrize("core", ["koopman", "gru"])
 @pytest.mark.parametrize("stride", [1, 2])
