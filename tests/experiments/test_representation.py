@@ -6,8 +6,14 @@ import json
 import numpy as np
 import pytest
 
+from koopax._errors import KoopaxError
+from koopax.agents import pixel_arm
+from koopax.experiments.agent_grid import AgentCell, deciding, made_of
+from koopax.experiments.experiment import away
+from koopax.experiments.grid import Job, finished, path_of
 from koopax.experiments.representation import ARMS, BUDGETS, PUBLISHED_RETURNS, cells, curves, summarise
 from koopax.experiments.reproduce import reproduce
+from koopax.training.run import write_json
 
 
 def fake(task, arm, seed, value):
@@ -35,6 +41,23 @@ def test_the_grid_goes_breadth_first():
     assert names[:3] == [f"cartpole-swingup-{arm}-seed0" for arm in ("sac", "mlp-K=5", "koopman-K=5")]
     assert len({name.split("-seed")[0] for name in names[:15]}) == 15
     assert all("seed0" in name for name in names[:15])
+
+
+def test_the_plain_arm_is_not_measured_again_for_a_setting_of_predictions(tmp_path):
+    place = away(tmp_path)
+
+    def kept(dynamics, weight):
+        cell = AgentCell("cell", {}, pixel_arm(dynamics, prediction_weight=weight))
+        return Job(cell.name, made_of(cell), deciding=deciding)
+
+    for dynamics in ("none", "koopman"):
+        write_json(path_of(kept(dynamics, 1.0), place), {"made_of": kept(dynamics, 1.0).made_of})
+        assert finished(kept(dynamics, 1.0), place) is not None
+        if dynamics == "none":
+            assert finished(kept(dynamics, 0.1), place) is not None
+        else:
+            with pytest.raises(KoopaxError, match="other settings"):
+                finished(kept(dynamics, 0.1), place)
 
 
 def test_one_seed_has_no_interval_and_the_ablation_does_not_narrow_the_comparison():

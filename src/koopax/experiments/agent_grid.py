@@ -9,6 +9,7 @@ from typing import Any
 from koopax._errors import DivergedError
 from koopax._provenance import provenance
 from koopax.agents import PixelSACConfig, TDMPCConfig, train_pixel_sac, train_tdmpc
+from koopax.agents.pixels.config import OF_PREDICTIONS, PLAIN
 from koopax.agents.run import TrainResult, Watch, holds_run
 from koopax.experiments.experiment import Place, Watcher
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
@@ -40,12 +41,20 @@ def run_agents(cells: Sequence[AgentCell], place: Place) -> list[dict[str, Any]]
             cell = cells[number]
             yield number, run_cell(cell, place.work / cell.name, place.watcher)
 
-    return run_missing([Job(cell.name, made_of(cell)) for cell in cells], run, place)
+    return run_missing([Job(cell.name, made_of(cell), deciding=deciding) for cell in cells], run, place)
 
 
 def made_of(cell: AgentCell) -> dict[str, Any]:
     """All that decides a cell's numbers, as JSON has it."""
     return json.loads(json.dumps({"config": dataclasses.asdict(cell.config), "core": cell.config.all_core_options}))
+
+
+def deciding(made_of: dict[str, Any]) -> dict[str, Any]:
+    """What decides a cell's numbers: an agent that predicts nothing has no use for the settings of predictions."""
+    config = made_of["config"]
+    if config.get("dynamics") != PLAIN:
+        return made_of
+    return made_of | {"config": {name: value for name, value in config.items() if name not in OF_PREDICTIONS}}
 
 
 def run_cell(cell: AgentCell, folder: Path, watcher: Watcher) -> dict[str, Any]:

@@ -65,6 +65,8 @@ class Job:
     """All that decides its numbers; its document holds it under the same name."""
     group: str | None = None
     """Jobs of a group are run together."""
+    deciding: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    """The part of a recorded `made_of` that decides the numbers: all of it by default."""
 
 
 class Interrupted(Exception):
@@ -178,7 +180,7 @@ def finished(job: Job, place: Place) -> dict[str, Any] | None:
         made_of = document["made_of"]
         if "train" in made_of:
             made_of = made_of | {"train": FORMER_VALUES | made_of["train"]}
-        same = _stated(made_of) == _stated(job.made_of)
+        same = _stated(job.deciding(made_of)) == _stated(job.deciding(job.made_of))
     if not same:
         raise KoopaxError(f"{str(path)!r} was made with other settings than today's: delete it, or use another --out.")
     return document

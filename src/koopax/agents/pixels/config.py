@@ -10,6 +10,8 @@ from koopax.models.latent import CORES
 
 PLAIN = "none"
 """The arm without self-prediction."""
+OF_PREDICTIONS = ("prediction_weight", "latent_size", "decoder_hidden", "core_options")
+"""Settings that change nothing in the plain arm."""
 GIB = 2**30
 COMPARED_STEPS = 2
 AT_LEAST_ONE = (
@@ -111,8 +113,9 @@ class PixelSACConfig(AgentConfig):
     """Windows among an update's transitions that are predicted."""
     prediction_stride: int | None = None
     """Predictions are compared at every so many steps, from a random one on; None: at two steps of a window."""
-    prediction_weight: float = 1.0
-    """Weight of the self-prediction loss."""
+    prediction_weight: float = 0.1
+    """Weight of the self-prediction loss, which is a sum over the components of z. At 1 it outweighs the critics' loss
+    at the start, and representations collapse before there is anything to tell apart."""
     latent_size: int = 128
     """Width of x, the latent in which the core moves."""
     decoder_hidden: tuple[int, ...] = (128,)
