@@ -6,6 +6,7 @@ from koopax._errors import unknown_name
 from koopax.experiments import (
     balance,
     constraints,
+    first_steps,
     gradients,
     imagination,
     init_ablation,
@@ -36,6 +37,7 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
         planning_options.EXPERIMENT,
         representation.EXPERIMENT,
         search.EXPERIMENT,
+        first_steps.EXPERIMENT,
         imagination.EXPERIMENT,
         sensors.EXPERIMENT,
         small_data.EXPERIMENT,
