@@ -47,7 +47,8 @@ class Programs:
         part = devices.part_of_process(config.batch_size)
         self._feed = Feed(sampler, part.stop - part.start) if on_host and can_feed() else None
         self.sampler = sampler if self._feed is not None else devices.replicate(sampler)
-        self.most = min(BLOCK_STEPS, BLOCK_STEPS if self._feed is None else self._feed.most)
+        block = BLOCK_STEPS if train.image_shape is None else 1  # networks of frames are slow inside of a loop
+        self.most = min(block, block if self._feed is None else self._feed.most)
         """Steps that are taken in one go, at most."""
         self._validation_episodes = validation
         self.validation = None if validation is None else Validation(validation, config, past=past)

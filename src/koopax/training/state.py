@@ -107,7 +107,9 @@ def train_step(
 
     differentiate = partial(jax.value_and_grad(loss, has_aux=True), parameters)
     here = replace(config, batch_size=windows.rewards.shape[1])
-    size = config.microbatch_size or fastest_microbatch(here, state.model.config.core)
+    of_frames = state.model.config.image_shape is not None  # microbatches are a loop, in which convolutions are slow
+    own = here.batch_size if of_frames else fastest_microbatch(here, state.model.config.core)
+    size = config.microbatch_size or own
     found = mean_over_microbatches(differentiate, windows, size)
     (value, terms), gradients = found if axis is None else jax.lax.pmean(found, axis)
     updates, optimiser_state = optimiser(config).update(gradients, state.optimiser, parameters)
@@ -141,7 +143,8 @@ def train_steps(
     All randomness comes from `key` and the steps' numbers. With an `axis`, each of its devices has a part of the batch.
 
     One program for many steps keeps its intermediate results in the same memory, where one program for each would take
-    it from the system, which clears it page by page, and give it back.
+    it from the system, which clears it page by page, and give it back. One step at a time is no loop: XLA's convolutions
+    are twenty times slower inside of one on a CPU.
     """
     arrays, rest = eqx.partition(state, eqx.is_array)
 
@@ -157,6 +160,8 @@ def train_steps(
         state = train_step(state, windows, progress[index], config, subset_key, axis)
         return eqx.filter(state, eqx.is_array)
 
+    if progress.shape[0] == 1:
+        return eqx.combine(body(jnp.zeros((), int), arrays), rest)
     return eqx.combine(jax.lax.fori_loop(0, count, body, arrays), rest)
 
 
