@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import koopax
 from koopax import DynamicsModel, Episodes, KoopaxError
 from koopax.data import load, save
-from koopax.training import loop
+from koopax.training import loop, programs
 from koopax.training.config import TrainConfig
 from koopax.training.loop import fresh_state
 from koopax.training.microbatch import STEPS, fastest_microbatch
@@ -56,6 +56,11 @@ def test_steps_in_one_program_are_steps_one_by_one(episodes, monkeypatch):
     for left, right in zip(*(parameters(run.model) for run in (together, alone)), strict=True):
         np.testing.assert_array_equal(left, right)
     assert [line["loss"] for line in together.metrics] == [line["loss"] for line in alone.metrics]
+    # As models of frames are trained: a program of one step, without a loop around it.
+    monkeypatch.setattr(programs, "BLOCK_STEPS", 1)
+    unlooped = koopax.fit(small("koopman", episodes), episodes, **settings)
+    for left, right in zip(*(parameters(run.model) for run in (together, unlooped)), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
 
 
 def test_a_time_limit_is_kept_and_leads_the_learning_rate(monkeypatch):
