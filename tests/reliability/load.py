@@ -20,6 +20,7 @@ from koopax.models.buckets import PROGRAMS, padded_number, padded_steps
 from koopax.training.run import write_json
 
 LARGEST_BATCH, LONGEST = 64, 100
+SMALL = {"latent_size": 16, "encoder_hidden": (16,), "decoder_hidden": (16,)}  # it is about shapes, not arithmetic
 
 
 def resident() -> float:
@@ -35,7 +36,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    model = koopax.DynamicsModel.create("koopman", episodes(), latent_size=64, key=jax.random.key(0))
+    model = koopax.DynamicsModel.create("koopman", episodes(), **SMALL, key=jax.random.key(0))
     began, memory, done, lock = time.perf_counter(), [], 0, threading.Lock()
 
     def predict(batch: int, horizon: int) -> None:
