@@ -148,6 +148,8 @@ def _fuzz(found: dict) -> str:
     if guided := found.get("guided"):
         count = sum(each["inputs"] for each in guided.values())
         table += f"\n\nBesides, atheris chose {count:,} inputs of {len(guided)} loaders by what they reach."
+    if mended := sum(map(len, found.get("mended", {}).values())):
+        table += f"\n\n{mended} of these inputs had come out as something else before they were mended."
     return table
 
 
@@ -155,7 +157,8 @@ def _load(found: dict) -> str:
     memory = found["megabytes"]
     return (
         f"{found['rollouts']:,} rollouts of {found['shapes']:,} shapes in {found['threads']} threads: "
-        f"{found['programs_made']} programs; {memory[1]:.0f} MB after a tenth of them, {memory[-1]:.0f} MB at the end."
+        f"{found['programs_made']} programs; {found['megabytes_with_all_programs']:.0f} MB once all are there, "
+        f"{memory[len(memory) // 2 - 1]:.0f} MB after half of the rollouts, {memory[-1]:.0f} MB at the end."
     )
 
 

@@ -82,6 +82,56 @@ def test_bad_npz_contents():
         load("d.npz")
 
 
+@pytest.mark.parametrize("kind", ["group", "text", "texts", "number", "list"])
+@pytest.mark.parametrize("name", ["observations", "actions", "rewards", "terminals"])
+def test_what_is_no_array_in_hdf5_is_one_sentence(kind, name):
+    import h5py
+
+    flat = {"observations": np.ones((3, 2)), "actions": np.ones((3, 1)), "rewards": np.ones(3), "terminals": np.ones(3)}
+    write_hdf5("a.hdf5", **flat)
+    with h5py.File("a.hdf5", "a") as file:
+        del file[name]
+        if kind == "group":
+            file.create_group(name)
+        elif kind == "list":
+            file.create_dataset(name, (3,), h5py.vlen_dtype(np.float32))
+        else:
+            file[name] = {"text": "words", "texts": ["a", "b", "c"], "number": 3.0}[kind]
+    with pytest.raises(KoopaxError, match=rf"a\.hdf5|{name}") as caught:
+        load("a.hdf5")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_array_alone_is_no_npz():
+    with open("a.npz", "wb") as file:
+        np.save(file, np.ones((3, 2)))
+    with pytest.raises(KoopaxError, match=r"a\.npz") as caught:
+        load("a.npz")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["trial", "clock", "x", "force", "gain"])
+def test_columns_of_lists_are_one_sentence(name):
+    write_table("t.parquet", **{name: [[1.0], [2.0], [3.0], [], [4.0, 5.0]]})
+    columns = {"episode": "trial", "time": "clock", "state": "x,v", "action": "force", "reward": "gain"}
+    with pytest.raises(KoopaxError, match=name) as caught:
+        load("t.parquet", **columns)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"total_episodes": "many"}', None])
+def test_a_minari_folder_without_its_description_is_read_or_one_sentence(content, d4rl_file, tmp_path):
+    minari = save(load(d4rl_file), tmp_path / "folder")
+    metadata = minari / "data" / "metadata.json"
+    metadata.unlink() if content is None else metadata.write_text(content)
+    said = ""
+    try:
+        load(minari)
+    except KoopaxError as error:
+        said = str(error)
+    assert "\n" not in said
+
+
 def test_bad_tables():
     write_table("t.parquet")
     columns = {"episode": "trial", "state": "x", "action": "force", "reward": "gain"}

@@ -39,7 +39,7 @@ LOCAL = (*SWEEP, "--steps", "60", "--checkpoint-every", "10", "--no-early-stoppi
 
 def koopax(*arguments, cwd, code=0):
     env = os.environ | {"RAY_worker_niceness": "0"}  # else a busy machine leaves them nothing
-    settings = {"env": env, "capture_output": True, "text": True, "timeout": 900}
+    settings = {"env": env, "capture_output": True, "text": True, "timeout": 1800}
     done = subprocess.run([BIN / "koopax", *map(str, arguments)], cwd=cwd, **settings)
     assert done.returncode == code, done.stderr
     return done

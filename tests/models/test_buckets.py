@@ -1,5 +1,6 @@
 """Rollouts of any length and number through a bounded number of programs: the same predictions as without."""
 
+import logging
 import threading
 
 import jax
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from koopax import DynamicsModel, Episodes, KoopaxError
 from koopax.models import buckets
 from koopax.models.buckets import Programs, padded_number, padded_steps
+from koopax.models.ensemble import Ensemble
+from koopax.models.intervals import Calibration
 
 CORES = ("koopman", "mlp", "gru", "transformer", "dssm")
 
@@ -76,6 +79,41 @@ def test_shapes_share_programs_and_old_ones_go(monkeypatch):
     assert (len(programs), programs.made) == (4, 5)
     make("mlp").rollout(jnp.zeros(3), jnp.zeros((5, 2)))
     assert programs.made == 6
+
+
+def banded(model):
+    return model.with_calibration(Calibration.unit(10, 4))
+
+
+@pytest.mark.filterwarnings("ignore::koopax._errors.KoopaxWarning")
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (lambda: make("koopman"), {}),
+        (lambda: make("koopman", history=3), {"past": True}),
+        (lambda: banded(make("koopman")), {"level": 0.5}),
+        (lambda: banded(make("koopman-stochastic")), {"level": 0.5}),
+        (lambda: banded(Ensemble([make("mlp"), make("mlp")])), {"level": 0.5}),
+    ],
+    ids=["plain", "history", "intervals", "stochastic", "ensemble"],
+)
+def test_a_new_shape_in_a_known_bucket_compiles_nothing_at_all(model, options, caplog):
+    model, past = model(), options.pop("past", False)
+
+    def predict(batch, horizon):
+        states = np.zeros((batch, 2, 3) if past else (batch, 3))
+        known = {"past_actions": np.zeros((batch, batch, 2))} if past else {}
+        model.rollouts(states, np.zeros((batch, horizon, 2)), **known, **options)
+        one = {name: array[0] for name, array in known.items()}
+        found = model.rollout(states[0].tolist(), np.zeros((horizon, 2)), **one, **options)
+        assert isinstance(found.states, jax.Array)
+        assert found.states.shape == (horizon, 3)
+
+    predict(8, 10)
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for shape in ((5, 7), (6, 8), (7, 9), (8, 6)):
+            predict(*shape)
+    assert not [line for line in caplog.messages if "ompil" in line]
 
 
 def test_threads_may_share_a_model():

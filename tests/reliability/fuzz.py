@@ -3,9 +3,9 @@
     python tests/reliability/fuzz.py --inputs 100000 --guided 2000 --out results/reliability/fuzz.json
 
 Loaders run in a child process, so that a crash of a library is found and counted as well; it is a fork of one that has
-imported everything. All are attacked in turns, and what was found so far is written after every turn. `--guided` lets
-atheris look for so many inputs of each loader besides, where it is installed. What broke is kept in `corpus/`, where
-the tests read it again.
+imported everything. All are attacked in turns, and what was found so far is written after every turn; `--resume` goes
+on from there, and first looks again at what had failed. `--guided` lets atheris look for so many inputs of each loader
+besides, where it is installed. What broke is kept in `corpus/`, where the tests read it again.
 """
 
 import argparse
@@ -161,6 +161,70 @@ def run_guided(name: str, runs: int, folder: Path) -> tuple[dict, list[str]]:
     return found, [] if ran and not done.returncode else [f"guided: {done.stderr[-800:]}"]
 
 
+class Found:
+    """What has come out so far, by loader."""
+
+    def __init__(self, counts: dict[str, int]):
+        """Nothing yet of these loaders, each of which is to be attacked so often."""
+        self.counts = counts
+        self.loaders = {name: Counter() for name in counts}
+        self.guided: dict[str, dict] = {}
+        self.failures: dict[str, list[str]] = {}
+        self.mended: dict[str, list[str]] = {}
+        self.turns = 0
+
+    def go_on(self, document: dict) -> None:
+        """What an earlier run has written."""
+        if sorted(document["loaders"]) != sorted(self.counts):
+            raise SystemExit("the earlier run has other loaders: leave --resume away")
+        self.loaders = {name: Counter(document["loaders"][name]) for name in self.counts}
+        self.guided, self.failures = document["guided"], document["failures"]
+        self.mended = document.get("mended", {})
+        inputs = sum(each["inputs"] for each in self.loaders.values())
+        self.turns = document.get("turns", round(TURNS * inputs / sum(self.counts.values())))
+
+    def look_again(self, name: str, place: Path) -> None:
+        """Attack a loader with what had failed: it counts as what comes out now."""
+        for told in self.failures.pop(name, []):
+            number = told.partition(":")[0]
+            if not number.isdecimal():
+                self.failures.setdefault(name, []).append(told)
+                continue
+            totals, failed = run_target(name, int(number), 1, place)
+            self.loaders[name] += totals
+            self.loaders[name].subtract(inputs=1, failed=1)
+            if failed:
+                self.failures.setdefault(name, []).extend(failed)
+            else:
+                self.mended.setdefault(name, []).append(told)
+
+    def add(self, name: str, totals: Counter, failed: list[str]) -> None:
+        """One more turn of a loader."""
+        self.loaders[name] += totals
+        if failed:
+            self.failures.setdefault(name, []).extend(failed)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Over all loaders."""
+        return {key: sum(each[key] for each in self.loaders.values()) for key in COUNTED}
+
+    def document(self) -> dict:
+        """All of it, for a file."""
+        loaders = {
+            name: {key: round(each[key], 1) for key in (*COUNTED, "seconds")} for name, each in self.loaders.items()
+        }
+        guided = sum(each["inputs"] for each in self.guided.values())
+        return {
+            "totals": self.totals | {"guided": guided},
+            "turns": self.turns,
+            "loaders": loaders,
+            "guided": self.guided,
+            "failures": self.failures,
+            "mended": self.mended,
+        }
+
+
 def main() -> None:
     """Attack all loaders and write the totals."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -168,6 +232,7 @@ def main() -> None:
     parser.add_argument("--guided", type=int, default=0, help="inputs of each loader that atheris looks for")
     parser.add_argument("--only", help="one loader")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--resume", action="store_true", help="go on from what --out holds")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -182,48 +247,38 @@ def main() -> None:
     names = [arguments.only] if arguments.only else list(TARGETS)
     share = {name: SHARES.get(name, 1.0) for name in names}
     counts = {name: -int(-arguments.inputs * share[name] // sum(share.values())) for name in names}
-    found = {name: Counter() for name in names}
-    guided: dict[str, dict] = {}
-    failures: dict[str, list[str]] = {}
+    found = Found(counts)
+    asked = f"--inputs {arguments.inputs} --seed {arguments.seed}"
+    if arguments.resume and arguments.out and arguments.out.is_file():
+        found.go_on(json.loads(arguments.out.read_text()))
 
     def write() -> None:
-        asked = f"--inputs {arguments.inputs} --guided {arguments.guided} --seed {arguments.seed}"
-        document = {
-            "command": f"python tests/reliability/fuzz.py {asked}",
-            "totals": {key: sum(each[key] for each in found.values()) for key in COUNTED},
-            "loaders": {
-                name: {key: round(each[key], 1) for key in (*COUNTED, "seconds")} for name, each in found.items()
-            },
-            "guided": guided,
-            "failures": failures,
-            **provenance(),
-        }
         if arguments.out:
-            write_json(arguments.out, document)
+            command = f"python tests/reliability/fuzz.py {asked} --guided {arguments.guided}"
+            write_json(arguments.out, {"command": command, **found.document(), **provenance()})
 
     with tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None) as place:
-        for turn in range(TURNS):
-            for number, name in enumerate(names):
+        places = {name: Path(place) / str(number) for number, name in enumerate(names)}
+        for name in list(found.failures):
+            found.look_again(name, places[name])
+        for turn in range(found.turns, TURNS):
+            for name in names:
                 begin, end = (counts[name] * each // TURNS for each in (turn, turn + 1))
                 start = time.perf_counter()
-                seed = arguments.seed + begin
-                totals, failed = run_target(name, seed, end - begin, Path(place) / str(number))
-                found[name] += totals + Counter(seconds=time.perf_counter() - start)
-                if failed:
-                    failures.setdefault(name, []).extend(failed)
-                print(turn, name, {key: found[name][key] for key in COUNTED}, *failed[:20], sep=" ", file=sys.stderr)
+                totals, failed = run_target(name, arguments.seed + begin, end - begin, places[name])
+                found.add(name, totals + Counter(seconds=time.perf_counter() - start), failed)
+                print(turn, name, dict(found.loaders[name]), *failed[:20], sep=" ", file=sys.stderr, flush=True)
+            found.turns = turn + 1
             write()
         for name in GUIDED if arguments.guided and importlib.util.find_spec("atheris") else ():
-            if name in names:
-                (folder := Path(place) / f"guided-{len(guided)}").mkdir()
-                guided[name], failed = run_guided(name, arguments.guided, folder)
-                if failed:
-                    failures.setdefault(name, []).extend(failed)
-                print("guided", name, guided[name], *failed, sep=" ", file=sys.stderr)
+            if name in names and name not in found.guided:
+                (folder := Path(place) / f"guided-{len(found.guided)}").mkdir()
+                found.guided[name], failed = run_guided(name, arguments.guided, folder)
+                found.add(name, Counter(), failed)
+                print("guided", name, found.guided[name], *failed, sep=" ", file=sys.stderr, flush=True)
                 write()
-    totals = {key: sum(each[key] for each in found.values()) for key in COUNTED}
-    print(json.dumps(totals | {"guided": sum(each["inputs"] for each in guided.values())}))
-    sys.exit(bool(failures))
+    print(json.dumps(found.document()["totals"]))
+    sys.exit(bool(found.failures))
 
 
 if __name__ == "__main__":

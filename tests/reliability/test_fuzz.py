@@ -2,11 +2,13 @@
 
 import shutil
 import warnings
+from collections import Counter
 from pathlib import Path
 
+import fuzz
 import numpy as np
 import pytest
-from fuzz import CORPUS, attack
+from fuzz import CORPUS, Found, attack
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from targets import TARGETS, copy
@@ -54,3 +56,29 @@ def test_what_broke_before_does_not_break_again(folder, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         attack(TARGETS[name].read, path)
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_fuzzing_goes_on_where_it_stopped_and_looks_again_at_what_had_failed(mended, monkeypatch, tmp_path):
+    again = Counter(inputs=1, refused=1) if mended else Counter(inputs=1, failed=1)
+    asked = []
+
+    def run_target(*given):
+        asked.append(given)
+        return again, [] if mended else ["3: OSError: still"]
+
+    monkeypatch.setattr(fuzz, "run_target", run_target)
+    loaders = {
+        "CSV": {"inputs": 6, "read": 1, "refused": 4, "failed": 1, "seconds": 2.0},
+        "npz": {"inputs": 6, "read": 6, "refused": 0, "failed": 0, "seconds": 1.0},
+    }
+    found = Found({"CSV": 10, "npz": 10})
+    found.go_on({"loaders": loaders, "guided": {}, "failures": {"CSV": ["3: OSError: it is"]}})
+    assert found.turns == 3  # of 5
+    found.look_again("CSV", tmp_path)
+    assert asked == [("CSV", 3, 1, tmp_path)]
+    assert found.totals == {"inputs": 12, "read": 7, "refused": 4 + mended, "failed": 1 - mended}
+    assert found.mended == ({"CSV": ["3: OSError: it is"]} if mended else {})
+    assert found.failures == ({} if mended else {"CSV": ["3: OSError: still"]})
+    with pytest.raises(SystemExit, match="other loaders"):
+        found.go_on({"loaders": {}})

@@ -2,11 +2,13 @@
 
 import ast
 import dataclasses
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -20,10 +22,11 @@ from koopax import KoopaxError
 from koopax._atomic import beside, check_place, new_file, new_folder
 from koopax._checkpoint import Checkpoint, Checkpoints
 from koopax._claim import Claim
+from koopax._cluster import unpack
 from koopax._npz import read_npz
 from koopax._untrusted import from_json
 from koopax.collection import collect
-from koopax.data import load, save
+from koopax.data import Episodes, load, save
 from koopax.data.sources import folder
 from koopax.training.metrics import append_line, read_json_lines
 
@@ -290,6 +293,28 @@ def test_a_long_csv_header_is_read(tmp_path):
     rows = [",".join(["0", *["1.5"] * len(names), "2", "0"])] * 3
     (tmp_path / "a.csv").write_text("\n".join([",".join(["episode", *names, "action_u", "reward"]), *rows]) + "\n")
     assert load(tmp_path / "a.csv").state_size == 1200
+
+
+def test_names_in_data_do_not_become_paths(tmp_path):
+    (place := tmp_path / "a" / "b").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    arrays = rng.normal(size=(2, 5, 2)), rng.normal(size=(2, 4, 1)), rng.normal(size=(2, 4))
+    names = {"state_names": ["../../x", "/tmp/y"], "sources": ["../../z", "/"], "environment": "../../w"}
+    written = ("a.npz", "a.parquet", "a.csv", "a.episodes", "folder")
+    for name in written:
+        save(Episodes.from_arrays(*arrays, **names), place / name)
+    assert os.listdir(tmp_path) == ["a"]
+    assert os.listdir(tmp_path / "a") == ["b"]
+    assert sorted(os.listdir(place)) == sorted(written)
+
+
+def test_a_packed_folder_is_unpacked_inside_its_own(tmp_path):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("../evil"), io.BytesIO())
+    with pytest.raises(tarfile.OutsideDestinationError):
+        unpack(content.getvalue(), tmp_path / "folder")
+    assert not (tmp_path / "evil").exists()
 
 
 def test_frames_are_read_from_their_folder_only(tmp_path):

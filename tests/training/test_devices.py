@@ -172,6 +172,21 @@ def test_a_process_that_is_gone_is_told_whatever_jax_raises(monkeypatch):
             raise error
 
 
+def test_processes_with_other_versions_are_refused(monkeypatch):
+    from koopax.training import hosts as others
+
+    def told(about):
+        return np.frombuffer(json.dumps(about, sort_keys=True).encode().ljust(4096), np.uint8)
+
+    first = {"jax": "0.10", "koopax": "1.0"}
+    monkeypatch.setattr(others, "several", lambda: True)
+    monkeypatch.setattr(others, "gather", lambda mine: np.stack([mine, told(first | {"jax": "0.9"})]))
+    with pytest.raises(KoopaxError, match=r"process 1 has jax 0\.9, process 0 0\.10: all processes need the same"):
+        others.check_alike(first)
+    monkeypatch.setattr(others, "gather", lambda mine: np.stack([mine, told(first)]))
+    others.check_alike(first)
+
+
 def test_a_coordinator_that_is_not_there_is_named(folder):
     port = free_port()
     process = start(*TRAIN, *hosts(1, port), "--connect-seconds", 1, "--out", "runs/nobody", cwd=folder)

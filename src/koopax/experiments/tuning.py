@@ -1,8 +1,10 @@
 """Cells of a sweep as trials of Ray Tune, which ends those early that are behind (asynchronous successive halving)."""
 
+import io
 import json
 import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 from koopax._cluster import RETRIES, fetch, pack, unpack, working_folder
@@ -69,7 +71,8 @@ def run_tuned(cells: Sequence[Cell], testing: Testing, place: Place) -> list[dic
                     verbose=0,
                 ),
             )
-            outcome = tuner.fit()
+            with redirect_stdout(io.StringIO()):  # Tune tells of itself there, also with a verbosity of 0
+                outcome = tuner.fit()
         for error in outcome.errors:
             raise KoopaxError(f"a cell of the sweep failed on the cluster ({error}).") from error
     if len(found) < len(cells):

@@ -3,8 +3,9 @@
 Every new shape is a new program: a second of compilation, and megabytes that stay. So a rollout that is not part of a
 larger program is padded to the next of 1, 2, 3, 5, 10, 20, 30, 50, … steps and, where there are several, to a power of
 two of them, and cut again: dynamics are causal, so what is added at the end changes nothing before. Of all these
-programs the 64 that were used last are kept. What is inside `jax.jit` or `jax.vmap` is left as it is: there the shapes
-are the caller's own.
+programs the 64 that were used last are kept. Padding and cutting happen in the host's memory: on a device each new
+shape would be a program as well, of those that JAX never forgets. What is inside `jax.jit` or `jax.vmap` is left as it
+is: there the shapes are the caller's own.
 """
 
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from koopax._types import Array
@@ -71,6 +73,45 @@ def is_traced(*values: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
+def as_array(value: Any) -> Array:
+    """Numbers as an array of JAX; `jnp.asarray` compiles a program for every new shape."""
+    if isinstance(value, jax.Array):
+        return value
+    return jnp.asarray(value) if is_traced(value) else jax.device_put(np.asarray(value))
+
+
+def on_host(function: Callable[..., Any], *given: Any) -> Any:
+    """`function` of arrays in the host's memory, with JAX's arrays for its results; of traced ones, as it is."""
+    if is_traced(given):
+        return function(*given)
+    return jax.tree.map(as_array, function(*jax.tree.map(np.asarray, given)))
+
+
+def filled(array: Array, axis: int, size: int, *, front: bool = False, value: float = 0.0) -> Array:
+    """An array with so many rows along an axis, those that are new having one value."""
+    missing = size - array.shape[axis]
+    if not missing:
+        return array
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (missing, 0) if front else (0, missing)
+    if is_traced(array):
+        return jnp.pad(array, widths, constant_values=value)
+    return _on_host(lambda own: np.pad(own, widths, constant_values=value), array)
+
+
+def cut(array: Array, *kept: slice) -> Array:
+    """The first axes of an array, cut."""
+    if all(part.indices(size) == (0, size, 1) for part, size in zip(kept, array.shape, strict=False)):
+        return array
+    return array[kept] if is_traced(array) else _on_host(lambda own: own[kept], array)
+
+
+def _on_host(change: Callable[[np.ndarray], np.ndarray], array: Array) -> Array:
+    """An array as it becomes in the host's memory, put back where it was."""
+    placed = array.sharding if array.committed and len(array.devices()) == 1 else None
+    return jax.device_put(change(np.asarray(array)), placed)
+
+
 def _past_actions(model: Any, state: Array, axis: int) -> int:
     """How many past actions count: those that the core remembers, and those between the observations of a history."""
     between = state.shape[axis] - 1 if state.ndim == axis + 2 else 0
@@ -97,17 +138,13 @@ def in_buckets(
         number, wide = actions.shape[0], padded_number(actions.shape[0])
     history: int = _past_actions(model, state, axis)
 
-    def fill(array: Array | None, along: int, size: int, *, front: bool = False, value: float = 0.0) -> Array | None:
-        if array is None or array.shape[along] == size:
-            return array
-        widths = [(0, 0)] * array.ndim
-        widths[along] = (size - array.shape[along], 0) if front else (0, size - array.shape[along])
-        return jnp.pad(array, widths, constant_values=value)
+    def fill(array: Array | None, along: int, size: int, **how: Any) -> Array | None:
+        return None if array is None else filled(array, along, size, **how)
 
     if past_actions is not None:
         # Those that are not remembered don't count, and NaN stands for one that is not known.
         kept = min(history, past_actions.shape[axis])
-        past_actions = jax.lax.slice_in_dim(past_actions, past_actions.shape[axis] - kept, None, axis=axis)
+        past_actions = cut(past_actions, *[slice(None)] * axis, slice(past_actions.shape[axis] - kept, None))
         past_actions = fill(past_actions, axis, history, front=True, value=jnp.nan)
     actions = fill(actions, axis, wanted)  # type: ignore[assignment]
     durations = fill(durations, axis, wanted, value=1.0)
@@ -119,6 +156,5 @@ def in_buckets(
     key = (function, jax.tree.structure(model), tuple(jax.tree.leaves(rest)), shapes, options)
     program = PROGRAMS.find(key, lambda arrays, *given: function(eqx.combine(arrays, rest), *given, *options))
     found = program(arrays, *arguments)
-    if wide != number:
-        found = jax.tree.map(lambda array: array[:number], found)
-    return jax.tree.map(lambda array: jax.lax.slice_in_dim(array, 0, steps, axis=axis), found)
+    kept = (*([] if number is None else [slice(0, number)]), slice(0, steps))
+    return jax.tree.map(lambda array: cut(array, *kept), found)

@@ -23,7 +23,7 @@ from koopax._errors import KoopaxError
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.data.episodes import Episodes
 from koopax.data.normalisation import Normaliser
-from koopax.models.buckets import in_buckets, is_traced
+from koopax.models.buckets import as_array, in_buckets, is_traced
 from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary
 from koopax.models.encoding import Encoding, Numbers
@@ -151,7 +151,7 @@ class DynamicsModel(Encoding):
             return rollout_with_band(self, self.rollout, asked | options, level)
         # Lists become arrays before anything is compiled: a list's numbers would be constants of the program.
         others = (past_actions, actions, durations)
-        given: list[Any] = [as_states(self.config, state), *(None if o is None else jnp.asarray(o) for o in others)]
+        given: list[Any] = [as_states(self.config, state), *(None if o is None else as_array(o) for o in others)]
         if is_traced(self, given):
             return self._rollout_states(*given, reencode_every, return_latents)
         check_rollout(self.config, *given)
@@ -180,11 +180,11 @@ class DynamicsModel(Encoding):
             options = {"reencode_every": reencode_every, "return_latents": return_latents}
             return rollout_with_band(self, self.rollouts, asked | options, level)
         others = (past_actions, actions, durations)
-        given: list[Any] = [as_states(self.config, states), *(None if o is None else jnp.asarray(o) for o in others)]
+        given: list[Any] = [as_states(self.config, states), *(None if o is None else as_array(o) for o in others)]
         sizes = {each.shape[:1] for each in given if each is not None}
         if len(sizes) > 1 or (0,) in sizes or () in sizes:
             raise KoopaxError(f"a batch of rollouts has first axes of {sorted(sizes)}: give one of each per rollout.")
-        check_rollout(self.config, *(None if each is None else each[0] for each in given))
+        check_rollout(self.config, *(None if o is None else jax.ShapeDtypeStruct(o.shape[1:], o.dtype) for o in given))
         if is_traced(self, given):
             return _predict_batch(self, *given, reencode_every, return_latents)
         check_known(self.config, given[0], 1)

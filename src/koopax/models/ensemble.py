@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float
 from koopax.data.normalisation import Normaliser
-from koopax.models.buckets import is_traced
+from koopax.models.buckets import is_traced, on_host
 from koopax.models.config import ModelConfig
 from koopax.models.dynamics import DynamicsModel, Reencoding
 from koopax.models.intervals import Calibration, calibration_for, check_returns, warn_of_few, with_band
@@ -98,9 +97,9 @@ class Ensemble(eqx.Module):
         return self._together([member.rollouts(states, actions, **options) for member in self.members], level, options)
 
     def _together(self, found: list[Prediction], level: float | None, options: dict[str, Any]) -> Prediction:
-        states, rewards = (jnp.stack(part) for part in zip(*(each[:2] for each in found), strict=True))
-        spread, reward_spread = jnp.std(states, axis=0, ddof=1), jnp.std(rewards, axis=0, ddof=1)
-        mean = Prediction(states.mean(0), rewards.mean(0), spread=spread, reward_spread=reward_spread)
+        pairs = [(each.states, each.rewards) for each in found]
+        (states, spread), (rewards, reward_spread) = (on_host(_summary, *parts) for parts in zip(*pairs, strict=True))
+        mean = Prediction(states, rewards, spread=spread, reward_spread=reward_spread)
         if level is None:
             return mean
         steps = mean.rewards.shape[-1]
@@ -110,12 +109,25 @@ class Ensemble(eqx.Module):
         if not is_traced(calibration):
             warn_of_few(calibration, level)
         of_state, of_reward = self.normaliser.state_std, self.normaliser.reward_std
-        floor = jnp.full((steps, 1), AGREEMENT) if self.floor is None else self.floor[:steps]
-        scale = (
-            jnp.sqrt(spread**2 + (floor[:, : self.config.state_size] * of_state) ** 2),
-            jnp.sqrt(reward_spread**2 + (floor[:, -1] * of_reward) ** 2),
-        )
-        return with_band(mean, calibration, level, scale)
+        floor = np.full((steps, 2), AGREEMENT, np.float32) if self.floor is None else self.floor
+        scales = on_host(_scales, spread, reward_spread, floor, of_state, of_reward)
+        return with_band(mean, calibration, level, scales)
+
+
+def _summary(*members: Any) -> tuple[Any, Any]:
+    """The mean of what members predict, and how far they are apart."""
+    number, mean = len(members), sum(members[1:], start=members[0]) / len(members)
+    squares = [(own - mean) ** 2 for own in members]
+    return mean, (sum(squares[1:], start=squares[0]) / (number - 1)) ** 0.5
+
+
+def _scales(spread: Any, reward_spread: Any, floor: Any, of_state: Any, of_reward: Any) -> tuple[Any, Any]:
+    """√(spread² + floor²) of states and of rewards."""
+    own = floor[: reward_spread.shape[-1]]
+    return (
+        (spread**2 + (own[:, :-1] * of_state) ** 2) ** 0.5,
+        (reward_spread**2 + (own[:, -1] * of_reward) ** 2) ** 0.5,
+    )
 
 
 AnyModel: TypeAlias = DynamicsModel | Ensemble

@@ -7,18 +7,20 @@ import numpy as np
 
 from koopax._errors import KoopaxError
 from koopax._types import Array
-from koopax.models.buckets import padded_steps
+from koopax.models.buckets import as_array, filled, is_traced, padded_steps
 from koopax.models.config import ModelConfig
 
 
 def as_states(config: ModelConfig, given: Any) -> Array:
     """Numbers that a user gives as states; frames as their pixels side by side, of `float32`."""
-    states = jnp.asarray(given)
+    states = as_array(given)
     if config.image_shape is None:
         return states
+    if not is_traced(states):
+        states = np.asarray(states)  # else every new number of frames is a program
     if states.shape[-3:] == config.image_shape:
         states = states.reshape(*states.shape[:-3], config.state_size)
-    return states.astype(jnp.float32)
+    return as_array(states.astype(jnp.float32))
 
 
 def check_shape(name: str, array: Any, expected: tuple[int | None, ...], *, empty: bool = False) -> None:
@@ -77,7 +79,6 @@ def whole_history(config: ModelConfig, state: Array, axis: int) -> Array:
         return state
     rows = jnp.expand_dims(state, axis) if state.ndim == axis + 1 else state
     count = rows.shape[axis]
-    missing = (config.history if count <= config.history else padded_steps(count)) - count
-    widths = [(0, 0)] * rows.ndim
-    widths[axis] = (missing, 0)
-    return jnp.pad(rows, widths, constant_values=jnp.nan)
+    return filled(
+        rows, axis, config.history if count <= config.history else padded_steps(count), front=True, value=np.nan
+    )

@@ -24,7 +24,8 @@ import numpy as np
 
 from koopax._errors import KoopaxError, KoopaxWarning
 from koopax._types import Array, Float
-from koopax.models.buckets import is_traced
+from koopax.models.buckets import as_array, in_buckets, is_traced, on_host
+from koopax.models.examples import as_states, whole_history
 
 # Levels whose scores are kept, with all there are between them by interpolation; 1 is the largest score there was.
 LEVELS = np.unique(
@@ -72,7 +73,7 @@ class Calibration(eqx.Module):
         """The one whose intervals are one scale wide on each side, at any level."""
         return cls(jnp.ones((len(LEVELS), horizon, columns)), jnp.asarray(jnp.inf))
 
-    def widths(self, level: float, steps: int) -> Float[Array, "steps column"]:
+    def widths(self, level: float, steps: int) -> Float[Array | np.ndarray, "steps column"]:
         """Half the width of intervals at the first steps, in units of the model's scale."""
         if level <= LEVELS[0]:
             return self.scores[0, :steps]
@@ -177,20 +178,28 @@ def rollout_with_band(model: Any, rollout: Callable[..., Any], given: dict[str, 
     if model.noise is None:
         return with_band(rollout(**given), calibration, level, (of_state, of_reward))
     found = rollout(**given | {"return_latents": True})
-    sure = _deviations(model, given.get("state", given.get("states")), given, found.latents)
-    banded = with_band(found, calibration, level, (of_state * sure[..., :-1], of_reward * sure[..., -1]))
+    sure = _deviations(model, given, found.latents)
+    scale = on_host(lambda sure, *of: (of[0] * sure[..., :-1], of[1] * sure[..., -1]), sure, of_state, of_reward)
+    banded = with_band(found, calibration, level, scale)
     return banded if given["return_latents"] else banded._replace(latents=None)
 
 
-@eqx.filter_jit
-def _deviations(model: Any, states: Any, given: dict[str, Any], latents: Array) -> Float[Array, "*batch time output"]:
+def _deviations(model: Any, given: dict[str, Any], latents: Array) -> Float[Array, "*batch time output"]:
     """σ of a stochastic model at every step of a rollout or a batch, normalised."""
+    states, batch = as_states(model.config, given.get("state", given.get("states"))), latents.ndim - 2
+    past_actions, durations = (None if o is None else as_array(o) for o in (given["past_actions"], given["durations"]))
+    if is_traced(model, states, past_actions, latents, durations):
+        return _deviate(model, states, past_actions, latents, durations)
+    # The latents take the place of actions: they have a row for each step as well.
+    states = whole_history(model.config, states, batch)
+    return in_buckets(_deviate, model, states, past_actions, latents, durations)
 
-    def one(state: Any, past_actions: Any, durations: Any, own: Array) -> Array:
-        return model.noise.deviations(model.core, model.decoder, model.encode(state, past_actions), own, durations)
 
-    known = (given["past_actions"], given["durations"])
-    return (one if latents.ndim == 2 else jax.vmap(one))(states, *known, latents)
+def _deviate(model: Any, states: Array, past_actions: Array | None, latents: Array, durations: Array | None) -> Array:
+    def one(state: Array, past: Array | None, own: Array, lengths: Array | None) -> Array:
+        return model.noise.deviations(model.core, model.decoder, model.encode(state, past), own, lengths)
+
+    return (one if latents.ndim == 2 else jax.vmap(one))(states, past_actions, latents, durations)
 
 
 def with_band(found: Any, calibration: Calibration, level: float, scale: tuple[Array, Array]) -> Any:
@@ -198,11 +207,12 @@ def with_band(found: Any, calibration: Calibration, level: float, scale: tuple[A
 
     `scale` is that of states `[…, time, state]` and of rewards `[…, time]`, or what is broadcast to that.
     """
-    width = calibration.widths(level, found.rewards.shape[-1])
-    states, rewards = scale[0] * width[:, :-1], scale[1] * width[:, -1]
-    return found._replace(
-        lower=found.states - states,
-        upper=found.states + states,
-        reward_lower=found.rewards - rewards,
-        reward_upper=found.rewards + rewards,
-    )
+
+    def bounds(states: Any, rewards: Any, calibration: Calibration, scale: tuple[Any, Any]) -> tuple[Any, ...]:
+        width = calibration.widths(level, rewards.shape[-1])
+        of_states, of_rewards = scale[0] * width[:, :-1], scale[1] * width[:, -1]
+        return states - of_states, states + of_states, rewards - of_rewards, rewards + of_rewards
+
+    names = ("lower", "upper", "reward_lower", "reward_upper")
+    found_bounds = on_host(bounds, found.states, found.rewards, calibration, scale)
+    return found._replace(**dict(zip(names, found_bounds, strict=True)))

@@ -90,7 +90,7 @@ def read_named(
     columns = _columns(path, is_csv, choice)
     order, starts, episode_names = _episode_rows(columns[choice.episode], str(path), choice.episode)
     last = starts[1:] - 1
-    data = {name: _numbers(columns[name], str(path))[order] for name in choice.numeric}
+    data = {name: _numbers(columns[name], str(path), name)[order] for name in choice.numeric}
     durations = data[choice.duration].astype(np.float32) if choice.duration else None
     if choice.time:
         durations, step_seconds = _durations(data[choice.time], starts, step_seconds)
@@ -107,7 +107,8 @@ def read_named(
     metadata = replace(metadata, has_rewards=choice.reward is not None)
     if step_seconds is not None:
         metadata = replace(metadata, step_seconds=float(step_seconds))
-    terminated = _numbers(columns[choice.terminated], str(path))[order] > 0 if choice.terminated else None
+    ended = choice.terminated
+    terminated = _numbers(columns[ended], str(path), ended)[order] > 0 if ended else None
     episodes = Episodes(
         **arrays,
         starts=starts,
@@ -219,9 +220,15 @@ def _columns(path: Path, is_csv: bool, choice: _Choice) -> dict[str, Any]:
 
 def _episode_rows(column: Any, path: str, name: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Rows in episode order (of first appearance), where each episode begins, and what it is called."""
+    import pyarrow
+
     if column.null_count:
         raise KoopaxError(
             f"column {name!r} of {path!r} has {column.null_count} empty cells: give every row an episode."
+        )
+    if pyarrow.types.is_nested(column.type):
+        raise KoopaxError(
+            f"column {name!r} of {path!r} has {column.type} in its cells: give a name or a number to each."
         )
     encoded = column.combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy()
@@ -234,7 +241,7 @@ def _episode_rows(column: Any, path: str, name: str) -> tuple[np.ndarray, np.nda
     return order, starts, [str(value) for value in encoded.dictionary.to_pylist()]
 
 
-def _numbers(column: Any, path: str) -> np.ndarray:
+def _numbers(column: Any, path: str, name: str) -> np.ndarray:
     """A column as float64 or float32, NaN where it is empty."""
     import pyarrow
 
@@ -242,7 +249,8 @@ def _numbers(column: Any, path: str) -> np.ndarray:
     try:
         return column.cast(pyarrow.int8() if pyarrow.types.is_boolean(column.type) else kind).cast(kind).to_numpy()
     except pyarrow.ArrowException as error:
-        raise KoopaxError(f"{path!r} has a column that is not made of numbers ({one_line(error)}).") from error
+        told = f"column {name!r} of {path!r} is not made of numbers ({one_line(error)})"
+        raise KoopaxError(f"{told}: name columns of numbers.") from error
 
 
 def _stack(data: dict[str, np.ndarray], names: list[str], rows: int) -> np.ndarray:
