@@ -143,8 +143,8 @@ def train_steps(
     All randomness comes from `key` and the steps' numbers. With an `axis`, each of its devices has a part of the batch.
 
     One program for many steps keeps its intermediate results in the same memory, where one program for each would take
-    it from the system, which clears it page by page, and give it back. One step at a time is no loop: XLA's convolutions
-    are twenty times slower inside of one on a CPU.
+    it from the system, which clears it page by page, and give it back. One step at a time is no loop: inside of one,
+    XLA's convolutions are twenty times slower on a CPU.
     """
     arrays, rest = eqx.partition(state, eqx.is_array)
 
