@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from koopax.data import Episodes
     from koopax.evaluation.calibration import calibrate, coverage
     from koopax.evaluation.estimator import Estimator
-    from koopax.evaluation.filter_noise import fit_noise
+    from koopax.evaluation.filter_fit import fit_noise
     from koopax.evaluation.gradients import gradient_profile
     from koopax.evaluation.prediction import prediction_error
     from koopax.evaluation.spectrum import analyse_spectrum
@@ -47,7 +47,7 @@ _HOMES = {
     "coverage": "koopax.evaluation.calibration",
     "export": "koopax.exporting.export:export_model",
     "fit": "koopax.training.fitting",
-    "fit_noise": "koopax.evaluation.filter_noise",
+    "fit_noise": "koopax.evaluation.filter_fit",
     "fit_seeds": "koopax.training.fitting",
     "gradient_profile": "koopax.evaluation.gradients",
     "load": "koopax.collection.loading",

@@ -97,10 +97,14 @@ def test_streaming_equals_the_batch(history):
     assert np.isfinite(batch).all()
 
 
-def test_an_observation_without_noise_is_the_filtered_state():
-    """Also where decoding what was encoded is not the observation: an untrained model has no idea."""
+@pytest.mark.parametrize("action_history", [1, 3])
+def test_an_observation_without_noise_is_the_filtered_state(action_history):
+    """Also where decoding what was encoded is not the observation: an untrained model has no idea.
+
+    And predictions from there are those of a rollout from the observation, whatever was remembered of actions.
+    """
     data, _ = noisy(4, 12)
-    options = {"latent_size": 6, "encoder_hidden": (4,), "decoder_hidden": (4,), "action_history": 1}
+    options = {"latent_size": 6, "encoder_hidden": (4,), "decoder_hidden": (4,), "action_history": action_history}
     model = DynamicsModel.create("koopman", data, **options, key=jax.random.key(0))
     states, actions = np.array(data[0].observations), np.asarray(data[0].actions)
     states[3:5] = np.nan
@@ -129,6 +133,24 @@ def test_noise_is_found_in_data_and_filtering_pays():
         return np.mean(np.square(missed))
 
     assert error(noise) < 0.5 * error(trusting(model))
+
+
+def test_errors_of_a_wrong_model_are_not_taken_for_noise_of_the_sensors():
+    """An untrained model's encoder errs from step to step as noisy sensors would; these are exact."""
+    (data, _), (other, _) = noisy(sensor=0.0, seed=3), noisy(5, sensor=0.0, seed=4)
+    options = {"latent_size": 6, "encoder_hidden": (4,), "decoder_hidden": (4,)}
+    wrong = DynamicsModel.create("koopman", data, **options, key=jax.random.key(0))
+    noise = fit_noise(wrong, data)
+
+    def error(noise):
+        missed = []
+        for episode in other:
+            states, true = np.array(episode.observations), np.asarray(episode.observations)
+            states[1:][np.random.default_rng(0).random(len(states) - 1) < 0.3] = np.nan
+            missed.append(filter_episode(wrong, noise, jnp.asarray(states), jnp.asarray(episode.actions))[0] - true)
+        return np.mean(np.square(missed))
+
+    assert error(noise) <= 1.02 * error(trusting(wrong))
 
 
 def test_other_cores_encode_what_they_see_and_predict_the_rest():

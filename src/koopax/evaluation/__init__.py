@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from koopax.evaluation.calibration import Coverage, calibrate, coverage
     from koopax.evaluation.errors import choose_windows, predict_windows, squared_errors
     from koopax.evaluation.estimator import Estimator
-    from koopax.evaluation.filter_noise import FilterNoise, fit_noise
+    from koopax.evaluation.filter_fit import fit_noise
+    from koopax.evaluation.filter_noise import FilterNoise
     from koopax.evaluation.gradients import GradientProfile, gradient_profile
     from koopax.evaluation.prediction import ErrorCurve, PredictionError, prediction_error
     from koopax.evaluation.spectrum import SpectrumAnalysis, analyse_spectrum, mode_importance
@@ -30,7 +31,7 @@ _MODULES = {
     "calibrate": "calibration",
     "choose_windows": "errors",
     "coverage": "calibration",
-    "fit_noise": "filter_noise",
+    "fit_noise": "filter_fit",
     "whole_episodes": "whole",
     "gradient_profile": "gradients",
     "mode_importance": "spectrum",

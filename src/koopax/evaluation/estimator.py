@@ -14,7 +14,7 @@ so that, with P the covariance of z,
 No linearisation is made anywhere: Λ̄ is constant and diagonal. With diagonal Q and R, which is what is fitted, P stays
 diagonal, every mode is filtered on its own, and a step costs no more than a step of the core. Full matrices are taken
 as well, for systems whose noise is known. An observation that is missing is not corrected for; of one with gaps, the
-gaps are filled in from the prediction. Actions that the latent remembers and the context are known, not filtered.
+gaps are filled in from the prediction. Actions that the latent remembers and the context are not filtered.
 
 A model is trained to decode what it predicts, not what it has just encoded, so that d(g(s)) misses s by a little. What
 is observed is known better than that: where there is an observation, the filtered state is
@@ -76,9 +76,13 @@ def correct(model: DynamicsModel, noise: FilterNoise | None, now: Estimate, stat
         missed = missed * _believed(model, believed, now.covariance, noise.observation)
         gain, covariance = _gain(now.covariance, noise.observation)
         moved = _apply(gain, (seen - believed)[:width])
-        # What is not a mode is known: remembered actions; or it is what the encoder says now: the context.
+        # What is not a mode is not filtered. In the place of past actions a prediction has them as they were, and an
+        # encoder without a history what it has learned to say there, which goes with its own modes: each counts as much
+        # as its modes do. The context is what the encoder says now.
+        share = jnp.mean(gain if gain.ndim == 1 else jnp.diag(gain))
+        held = slice(width, width + model.core.remembered_actions * model.config.action_size)
         corrected = seen.at[:width].set(believed[:width] + moved)
-        corrected = model.core.with_known(corrected, past.actions)
+        corrected = corrected.at[held].set(believed[held] + share * (seen - believed)[held])
     unseen = now.past._replace(states=now.past.states.at[-1].set(jnp.nan))
     keep = (now.start, now.covariance, unseen, jnp.zeros_like(missed))
     made = (corrected, covariance, past, missed)

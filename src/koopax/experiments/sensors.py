@@ -24,7 +24,8 @@ from koopax.data.episodes import Episodes
 from koopax.data.windows import FixedWindows
 from koopax.evaluation.errors import choose_windows, predict_windows
 from koopax.evaluation.estimator import filter_episode
-from koopax.evaluation.filter_noise import fit_noise, trusting
+from koopax.evaluation.filter_fit import fit_noise
+from koopax.evaluation.filter_noise import trusting
 from koopax.evaluation.prediction import prediction_error
 from koopax.evaluation.spectrum import analyse_spectrum
 from koopax.evaluation.whole import whole_episodes
