@@ -13,6 +13,7 @@ import pytest
 import koopax
 from koopax import DynamicsModel, Episodes, KoopaxError
 from koopax.data import save
+from koopax.reporting.predictions import choose_windows, errors_by_window
 
 KOOPAX = Path(sys.executable).with_name("koopax")
 SIDE = 28
@@ -72,6 +73,15 @@ def test_every_part_of_a_model_of_frames_learns(data):
     assert all(jnp.any(a != b) for a, b, learned in zip(before, after, trainable, strict=True) if learned)
     error = koopax.prediction_error(run.model, data, horizon=4, windows=10)
     assert error.state.per_dimension.shape == (3,)  # channels
+
+
+def test_the_report_knows_what_no_change_would_cost(data):
+    """Differences of bytes wrap around."""
+    model = DynamicsModel.create("koopman", data, latent_size=8, action_hidden=(8,), key=jax.random.key(0))
+    windows = choose_windows(data, horizon=5, count=9, models=[model])
+    told = errors_by_window(model, windows)["constant"].state_raw
+    frames = np.concatenate([np.asarray(batch.states, float) for batch in windows.fixed], axis=1)
+    np.testing.assert_allclose(told, ((frames[1:] - frames[0]) ** 2).mean(-1).T, rtol=1e-5)
 
 
 def test_what_can_not_be_a_model_of_frames_is_refused(data):

@@ -112,5 +112,7 @@ def squared_errors(model: AnyModel, windows: Windows, *, reencode_every: Reencod
 
 
 def _squared(predicted: Array, true: Array) -> Array:
+    # Bytes of frames would wrap around: 3 − 5 is 254.
+    predicted, true = (each.astype(jnp.promote_types(each.dtype, jnp.float32)) for each in (predicted, true))
     squared = jnp.broadcast_to((predicted - true) ** 2, true.shape)
     return jnp.where(jnp.isnan(squared), jnp.inf, squared)
