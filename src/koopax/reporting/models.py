@@ -80,6 +80,7 @@ def describe(data: DataGroup, effort: Effort, problems: list[Problem], watch: Wa
             document |= {
                 "horizon": windows.fixed.horizon,
                 "windows": windows.fixed.num_windows,
+                "of_frames": episodes.test.image_shape is not None,
                 "trajectories": trajectories(windows, samples, tested),
             }
             films = Films(episodes.test, samples, tested) if effort.videos else None

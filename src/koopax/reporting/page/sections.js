@@ -98,6 +98,9 @@ function videoPart({ slot }, data) {
     const show = (number) => slot("video").replaceChildren(player(`data:video/mp4;base64,${videos[number].mp4}`, data.horizon));
     if (videos.length > 1) slot("video-controls").append(picker("window", videos.map(({ text }) => text), show));
     show(0);
+    if (data.of_frames) {
+      slot("video-text").textContent = "A test window: the frames that were seen, beside those that each model predicted from the first ones and the actions.";
+    }
     slot("video-note").textContent = data.video_note ?? "";
   } else {
     slot("video-text").textContent = data.video_note;
