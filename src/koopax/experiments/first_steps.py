@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from koopax._plots import BLUE, GREEN, INK, ORANGE, SKY, VERMILION, tidy
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
-from koopax.experiments.prediction import EARLY, MLP_HORIZON
-from koopax.experiments.search import KOOPMAN_MODEL, KOOPMAN_TRAINING
+from koopax.experiments.prediction import EARLY
+from koopax.experiments.search import KOOPMAN_MODEL, KOOPMAN_TRAINING, at_equal_time
 from koopax.experiments.summaries import Summary, markdown
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask
@@ -72,21 +72,14 @@ def _cell(dataset: str, arm: str, budget: FirstStepsBudget) -> Cell:
     model, options, settings = ARMS[arm]
     # Written out, so that the arms stay what they were when the defaults change.
     fixed = (KOOPMAN_MODEL | {"linear_paths": False}, KOOPMAN_TRAINING) if model == "koopman" else ({}, {})
-    defaults = {
-        "horizon": min(MLP_HORIZON, budget.horizon) if model == "mlp" else budget.horizon,
-        "reencode_every": "never",
-        "early_weight": 0.0,
-        "seconds": budget.seconds,
-        "validation_horizon": budget.horizon,
-        "validate_every": 100_000,
-        "validation_windows": min(256, budget.windows),
-    }
+    shared = at_equal_time(model, budget.seconds, budget.horizon, budget.windows)
+    defaults = shared | {"early_weight": 0.0, "batch_size": budget.batch_size}
     task = TrainTask(
         source=f"koopax/{dataset}-v0",
         source_options={"steps": budget.data_steps},
         model=model,
         model_options=fixed[0] | options,
-        train=TrainConfig(**(fixed[1] | defaults | settings | {"batch_size": budget.batch_size})),
+        train=TrainConfig(**(fixed[1] | defaults | settings)),
     )
     name = f"{dataset.replace('/', '-')}-{arm}".replace(" ", "-").replace(",", "")
     return Cell(name, {"dataset": dataset, "arm": arm}, task, group=dataset)

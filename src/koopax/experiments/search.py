@@ -106,16 +106,21 @@ def cells(budget: SearchBudget) -> list[Cell]:
     return [_cell(environment, arm, budget) for environment in budget.environments for arm in ARMS]
 
 
+def at_equal_time(model: str, seconds: float, horizon: int, windows: int) -> dict[str, Any]:
+    """Settings of training that all arms of a search share."""
+    return {
+        "horizon": min(MLP_HORIZON, horizon) if model == "mlp" else horizon,
+        "reencode_every": "never",
+        "seconds": seconds,
+        "validation_horizon": horizon,
+        "validate_every": 500,
+        "validation_windows": min(256, windows),
+    }
+
+
 def _cell(environment: str, arm: str, budget: SearchBudget) -> Cell:
     model, options, settings = ARMS[arm]
-    defaults = {
-        "horizon": min(MLP_HORIZON, budget.horizon) if model == "mlp" else budget.horizon,
-        "reencode_every": "never",
-        "seconds": budget.seconds,
-        "validation_horizon": budget.horizon,
-        "validate_every": 500,
-        "validation_windows": min(256, budget.windows),
-    }
+    defaults = at_equal_time(model, budget.seconds, budget.horizon, budget.windows)
     task = TrainTask(
         source=f"koopax/{environment}/expert-v0",
         source_options={"steps": budget.data_steps},
