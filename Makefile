@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint types docs storm fuzz load versions clean
+.PHONY: demo test test-slow lint types docs storm fuzz load versions upgrade clean
 
 demo: $(READY)
 	$(BIN)/koopax demo
@@ -43,13 +43,20 @@ load: $(READY)
 versions: $(READY)
 	$(BIN)/python tests/reliability/versions.py --out results/reliability/versions.json
 
+# The newest of everything, kept in constraints.txt; then `.ci/run` says whether it can stay.
+upgrade: $(READY)
+	$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable '.[dev]'
+	{ sed -n '/^#/p' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable; } > constraints.new
+	mv constraints.new constraints.txt
+	touch $(READY)
+
 clean:
 	rm -rf $(VENV) site .pytest_cache .ruff_cache .hypothesis
 
-# The stamp is newer than pyproject.toml, so a second run installs nothing.
-$(READY): pyproject.toml
+# The stamp is newer than both files, so a second run installs nothing.
+$(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "koopax needs Python 3.11 or newer; set PYTHON=python3.x" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)

@@ -64,7 +64,7 @@ class CEM(Planner):
     box: Box
     config: CEMConfig = eqx.field(static=True)
 
-    def __init__(self, config: CEMConfig = CEMConfig(), box: Box | None = None):  # noqa: B008  (frozen)
+    def __init__(self, config: CEMConfig = CEMConfig(), box: Box | None = None):
         """`box` bounds the actions; ±1 by default."""
         self.config = config
         self.box = Box() if box is None else box

@@ -69,7 +69,7 @@ def make_planner(
     model: DynamicsModel,
     box: Box,
     *,
-    cost: QuadraticCost = QuadraticCost(),  # noqa: B008  (frozen)
+    cost: QuadraticCost = QuadraticCost(),
     constraints: Constraints = Constraints(),  # noqa: B008  (frozen)
     reencode_every: Reencoding = None,
     **settings: Any,

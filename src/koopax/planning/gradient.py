@@ -63,7 +63,7 @@ class GradientPlanner(Planner):
     box: Box
     config: GradientConfig = eqx.field(static=True)
 
-    def __init__(self, config: GradientConfig = GradientConfig(), box: Box | None = None):  # noqa: B008  (frozen)
+    def __init__(self, config: GradientConfig = GradientConfig(), box: Box | None = None):
         """`box` bounds the actions; ±1 by default."""
         self.config = config
         self.box = Box() if box is None else box

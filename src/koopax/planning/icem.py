@@ -83,7 +83,7 @@ class ICEM(Planner):
     box: Box
     config: ICEMConfig = eqx.field(static=True)
 
-    def __init__(self, config: ICEMConfig = ICEMConfig(), box: Box | None = None):  # noqa: B008  (frozen)
+    def __init__(self, config: ICEMConfig = ICEMConfig(), box: Box | None = None):
         """`box` bounds the actions; ±1 by default."""
         self.config = config
         self.box = Box() if box is None else box

@@ -79,7 +79,7 @@ class MPPI(Planner):
     box: Box
     config: MPPIConfig = eqx.field(static=True)
 
-    def __init__(self, config: MPPIConfig = MPPIConfig(), box: Box | None = None):  # noqa: B008  (frozen)
+    def __init__(self, config: MPPIConfig = MPPIConfig(), box: Box | None = None):
         """`box` bounds the actions; ±1 by default."""
         self.config = config
         self.box = Box() if box is None else box

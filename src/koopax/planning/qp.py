@@ -122,7 +122,7 @@ class QP(Planner):
         limits: Limits,
         *,
         box: Box,
-        config: QPConfig = QPConfig(),  # noqa: B008  (frozen)
+        config: QPConfig = QPConfig(),
         linear: bool = False,
         reencode_every: Reencoding = None,
     ) -> "QP":
