@@ -11,11 +11,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of a test's time is compilation: code that runs once need not be the fastest.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+QUICKLY = ("backend_optimization_level=0", "llvm_disable_expensive_passes=true", "cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in QUICKLY))
 # Workers and command lines compile much the same: what one has compiled, the others load.
 SHARED = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="koopax-tests-")
 if SHARED is not None:
-    os.environ |= {"JAX_COMPILATION_CACHE_DIR": SHARED, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": SHARED, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 from jaxtyping import install_import_hook  # noqa: E402
 
