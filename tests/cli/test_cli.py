@@ -53,6 +53,24 @@ def run(folder):
     return folder / "runs" / "a"
 
 
+@pytest.mark.quick("flipped")
+@pytest.mark.parametrize("damage", ["cut", "flipped", "gone"])
+def test_making_a_damaged_set_mends_it(damage, tmp_path):
+    make = ("data", "make", "koopax/halfcheetah/expert-v0", "--steps", 300, "--workers", 1)
+    own = {"KOOPAX_DATA": str(tmp_path / "cache")}
+    made = Path(koopax(*make, cwd=tmp_path, **own).stdout.strip())
+    before = {file: file.read_bytes() for file in made.rglob("*") if file.is_file()}
+    largest = max(before, key=lambda file: len(before[file]))
+    whole = before[largest]
+    if damage == "gone":
+        largest.unlink()
+    else:
+        largest.write_bytes(whole[:-100] if damage == "cut" else whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
+        assert koopax("data", "inspect", made, cwd=tmp_path, check=False, **own).returncode == 2
+    assert koopax(*make, cwd=tmp_path, **own).stdout.strip() == str(made)
+    assert {file: file.read_bytes() for file in made.rglob("*") if file.is_file()} == before
+
+
 def test_help_imports_nothing_heavy(folder):
     script = """
 import sys

@@ -351,12 +351,12 @@ def test_a_flipped_bit_in_a_cached_set_is_found(tmp_path):
 
 def test_a_cut_set_is_not_complete(tmp_path):
     path = save(episodes(), tmp_path / "a.episodes")
-    assert folder.is_complete(path)
+    assert folder.is_intact(path)
     content = (path / "rewards.npy").read_bytes()
     (path / "rewards.npy").write_bytes(content[:-4])
-    assert not folder.is_complete(path)
+    assert not folder.is_intact(path)
     (path / "rewards.npy").unlink()
-    assert not folder.is_complete(path)
+    assert not folder.is_intact(path)
 
 
 def test_what_a_killed_process_left_is_swept_and_what_a_living_one_writes_is_not(tmp_path):

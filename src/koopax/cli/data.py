@@ -39,7 +39,7 @@ def make(
     from_scratch: bool = False,
     force: bool = False,
 ) -> None:
-    """Make one of koopax's own datasets on the spot.
+    """Make one of koopax's own datasets on the spot, or mend it if it is damaged.
 
     Args:
         name: such as koopax/halfcheetah/expert-v0; `koopax data list` shows all.

@@ -103,7 +103,7 @@ def make_dataset(
     progress: bool = True,
     force: bool = False,
 ) -> Path:
-    """Make one of our datasets unless it is there, and return its folder (for `koopax.data.load`).
+    """Make one of our datasets unless it is there and whole, and return its folder (for `koopax.data.load`).
 
     The folder lies under `KOOPAX_DATA` (or `~/.cache/koopax`) and is named by steps, seed and a hash of the policies'
     weights. The same arguments give the same bytes. Processes that make the same set wait for one another.
@@ -138,7 +138,7 @@ def make_dataset(
             f"datasets cannot be kept in {str(cache_folder())!r} ({error.strerror}): set KOOPAX_DATA to another folder."
         ) from error
     try:
-        if force or not folder.is_complete(path):
+        if force or not folder.is_intact(path):
             if from_scratch and record is not None:
                 episodes = record(recipe.environment, steps, seed)
             else:

@@ -141,10 +141,10 @@ def is_folder(path: Path) -> bool:
     return (path / HEADER).is_file()
 
 
-def is_complete(path: Path) -> bool:
-    """Whether all of a set's files are there and as long as they have to be; what is in them is not looked at."""
+def is_intact(path: Path) -> bool:
+    """Whether all of a set's files are there, as long as they have to be, and hold what was written."""
     try:
-        for episodes in read(path, memory_map=True, verify=False):
+        for episodes in read(path, memory_map=True):
             episodes.validate(finite=False)
     except KoopaxError:
         return False
