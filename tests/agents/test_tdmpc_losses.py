@@ -111,6 +111,8 @@ def sequential_losses(learner, batch, config):
     def read(latent):
         return normalised(np.asarray(latent, float)[:width], config.latent_norm)
 
+    factor = sum(config.value_decay**t for t in range(config.value_steps)) / config.value_steps
+    share = factor / sum(config.decay**t for t in range(config.horizon))
     found, errors = [], []
     for b in range(BATCH):
         now = begin(model.core, jnp.asarray(network(model.encoder, np.asarray(batch.observations[0, b])), jnp.float32))
@@ -125,8 +127,8 @@ def sequential_losses(learner, batch, config):
             reached = np.asarray(batch.observations[t + 1, b])
             gap = read(latent_of(now)) - read(network(targets.encoder, reached))
             joined = np.concatenate([latent, action])
-            terms[0] += config.decay**t * np.mean(gap**2) / config.horizon
-            terms[1] += config.decay**t * (network(model.reward, joined)[0] - batch.rewards[t, b]) ** 2 / config.horizon
+            terms[0] += share * config.decay**t * np.mean(gap**2)
+            terms[1] += share * config.decay**t * (network(model.reward, joined)[0] - batch.rewards[t, b]) ** 2
             if t >= config.value_steps:
                 continue
             seen = read(network(model.encoder, reached))

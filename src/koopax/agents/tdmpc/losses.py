@@ -1,7 +1,7 @@
 """TD-MPC's losses for a batch of windows, parallel over time wherever the dynamics core is.
 
-Sums run over steps t of a window, weighted by ρᵗ and divided by their number; steps after the end of an episode count
-nothing. x_0 = h(o_0), and x_1 … x_H are the core's rollout under the window's actions:
+Each is a mean over steps t of a window, weighted by ρᵗ; steps after the end of an episode count nothing. x_0 = h(o_0),
+and x_1 … x_H are the core's rollout under the window's actions:
 
     consistency   mean over latent components of (x_{t+1} − h⁻(o_{t+1}))²
     reward        (R(x_t, a_t) − r_t)²
@@ -10,7 +10,8 @@ nothing. x_0 = h(o_0), and x_1 … x_H are the core's rollout under the window's
 
 h⁻ and Q⁻ are moving averages; c_t is 0 only at a true termination, so a time limit bootstraps. Consistency and reward
 are learned at t = 0 … H−1, with ρ = `decay`; values and policy, which cost most and want latents close to those of
-real observations, at t = 0 … V−1, with ρ = `value_decay`. With V = H and equal ρ it is TD-MPC's own loss.
+real observations, at t = 0 … V−1, with ρ = `value_decay`. A longer window thus leaves the balance of the terms as it is.
+All terms have one factor more, Σ_{t<V} ρᵗ / V, so that with V = H and equal ρ it is TD-MPC's own loss.
 
 x stands for what `WorldModel.features` reads of a latent. Of more than two Qs, minᵢ is over two that are drawn.
 """
@@ -93,9 +94,11 @@ def model_loss(
     y = td_target(batch.rewards[:valued], batch.continues[:valued], next_q, config.discount)
     q = evaluate_critics(model.critics, latents[:valued], batch.actions[:valued])
 
+    value_mean = jnp.sum(decayed(config.value_decay, valued)) / valued
+    step_share = value_mean / jnp.sum(decayed(config.decay, horizon))
     per_window = {
-        "consistency": jnp.sum(step_weights * consistency, axis=0) / horizon,
-        "reward": jnp.sum(step_weights * reward, axis=0) / horizon,
+        "consistency": jnp.sum(step_weights * consistency, axis=0) * step_share,
+        "reward": jnp.sum(step_weights * reward, axis=0) * step_share,
         "value": jnp.sum(value_weights * jnp.sum((q - y) ** 2, axis=0), axis=0) / valued,
     }
     terms = {name: jnp.mean(batch.weights * per_window[name]) for name in LOSS_TERMS}
