@@ -10,7 +10,7 @@ and x_1 … x_H are the core's rollout under the window's actions:
 
 h⁻ and Q⁻ are moving averages; c_t is 0 only at a true termination, so a time limit bootstraps. Consistency and reward
 are learned at t = 0 … H−1, with ρ = `decay`; values and policy, which cost most and want latents close to those of
-real observations, at t = 0 … V−1, with ρ = `value_decay`. A longer window thus leaves the balance of the terms as it is.
+real observations, at t = 0 … V−1, with ρ = `value_decay`. So a longer window leaves the balance of the terms as it is.
 All terms have one factor more, Σ_{t<V} ρᵗ / V, so that with V = H and equal ρ it is TD-MPC's own loss.
 
 x stands for what `WorldModel.features` reads of a latent. Of more than two Qs, minᵢ is over two that are drawn.
