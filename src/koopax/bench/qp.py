@@ -1,11 +1,12 @@
-"""Which solver the convex program of a constrained plan has: OSQP, Clarabel and qpax on the same problems.
+"""Which solver the convex program of a constrained plan has: DAQP, OSQP, Clarabel and qpax on the same problems.
 
 The problems are those of a double integrator on its way to a wall, with a speed limit that is active for most of the
-way, one decision after another, as `koopax plan --planner qp` has them: matrices stay, the rest moves. OSQP begins at
-the last solution, the others anew. `planner` is what the planner does: OSQP without slacks, and Clarabel with them
-where that fails.
+way, one decision after another, as `koopax plan --planner qp` has them: matrices stay, the rest moves. DAQP and OSQP
+begin at the last solution, the others anew. DAQP, which the planner uses, knows what a soft bound is; for the others
+every soft bound becomes two, with a variable for how far it is left.
 """
 
+import importlib
 import importlib.util
 import time
 from collections.abc import Callable
@@ -20,14 +21,17 @@ from koopax.bench.clock import Watch
 from koopax.bench.document import document
 from koopax.envs.plants import PLANTS
 from koopax.planning.constraints import Constraints, limits_of
-from koopax.planning.convex import OSQP, Clarabel, Program, Quadratic
+from koopax.planning.convex import DAQP, INFINITE, PENALTY, ROUNDING_WEIGHT, Program, Quadratic
 from koopax.planning.protocol import Box
 
 PLANT = "double-integrator"
 BOUNDS = (-1.0, 1.0, -0.6, 0.6)
 GOAL = (0.95, 0.0)
 START = (-0.8, 0.0)
-SOLVERS = ("planner", "osqp", "clarabel", "qpax")
+SOLVERS = ("daqp", "osqp", "clarabel", "qpax")
+# OSQP's, with which its first actions are as exact as a plant can tell.
+ACCURACY = 1e-6
+MOST_ITERATIONS = 4_000
 Solve = Callable[[Quadratic], np.ndarray]
 
 
@@ -40,9 +44,7 @@ def measure(
     results = []
     for number, horizon in enumerate(horizons):
         program, problems = _problems(horizon, decisions)
-        solvers = {
-            name: MAKERS[name](problems[0]) for name in SOLVERS if name == "planner" or importlib.util.find_spec(name)
-        }
+        solvers = {name: MAKERS[name](program, problems[0]) for name in SOLVERS if importlib.util.find_spec(name)}
         found: dict[str, list[np.ndarray]] = {name: [] for name in solvers}
         wall: dict[str, list[float]] = {name: [] for name in solvers}
         processor: dict[str, list[float]] = {name: [] for name in solvers}
@@ -71,8 +73,7 @@ def _row(
     plans: list[np.ndarray],
     exact: list[np.ndarray] | None,
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {"solver": name, "horizon": horizon, "variables": program.actions + program.slacks}
-    row["constraints"] = program.rows
+    row: dict[str, Any] = {"solver": name, "horizon": horizon, "variables": program.actions, "bounds": program.rows}
     for prefix, times in (("", wall), ("processor_", processor)):
         row[f"{prefix}p50_ms"], row[f"{prefix}p99_ms"] = (float(t) for t in np.percentile(times, (50, 99)))
     # The interior-point method's digits are the most; what differs in the first action is what reaches the plant.
@@ -101,70 +102,109 @@ def _problems(horizon: int, count: int) -> tuple[Program, list[Quadratic]]:
         for earlier in range(later + 1):
             jacobian[later, :, earlier] = np.linalg.matrix_power(A, later - earlier) @ B * plant.force
     P, rows = program.matrices(jacobian)
-    P = P / program.unit
     free = np.stack([np.linalg.matrix_power(A, step + 1) for step in range(horizon)])
     problems = []
-    solver, state, last = Clarabel(), np.array(START), np.full(1, np.nan)
+    solver, state, last = DAQP(program.soft), np.array(START), np.full(1, np.nan)
     for number in range(count):
         q, low, high = program.vectors(jacobian, free @ state, last)
-        problems.append(Quadratic(P, q / program.unit, rows, low, high))
-        force = solver.solve(problems[-1]).x[0] * plant.force
+        problems.append(Quadratic(P, q, rows, low, high))
+        force = solver.solve(problems[-1], np.zeros(program.rows)).x[0] * plant.force
         state = A @ state + B * force
         if number % 60 == 59:
             state = np.array(START) * (1 - 0.1 * (number // 60))
     return program, problems
 
 
-def _planner(first: Quadratic) -> Solve:
-    """The rows of the slacks come last, and so do they among the variables."""
-    slacks = int(np.sum(first.q == first.q[-1]))
-    size, rows = len(first.q) - slacks, len(first.low) - slacks
-    P, A = first.P[:size, :size].copy(), first.A[:rows, :size].copy()
-    quick, sure = OSQP(), Clarabel()
+def with_slacks(problem: Quadratic, soft: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """P, q, G and h of min ½ xᵀ P x + qᵀ x, G x ≤ h, with a variable ε ≥ 0 for each soft bound behind the others."""
+    size, slacks = len(problem.q), int(soft.sum())
+    P = np.zeros((size + slacks,) * 2)
+    P[:size, :size], P[size:, size:] = problem.P, 2 * ROUNDING_WEIGHT * np.eye(slacks)
+    rows = np.concatenate([np.eye(size), problem.A])
+    left = np.zeros((len(rows), slacks))
+    left[np.flatnonzero(soft), np.arange(slacks)] = -1.0
+    above, below = np.isfinite(problem.high), np.isfinite(problem.low)
+    positive = np.concatenate([np.zeros((slacks, size)), -np.eye(slacks)], axis=1)
+    G = np.concatenate(
+        [np.concatenate([rows, left], axis=1)[above], np.concatenate([-rows, left], axis=1)[below], positive]
+    )
+    h = np.concatenate([problem.high[above], -problem.low[below], np.zeros(slacks)])
+    return P, np.concatenate([problem.q, np.full(slacks, PENALTY)]), G, h
+
+
+def _daqp(program: Program, first: Quadratic) -> Solve:
+    del first
+    solver, dual = DAQP(program.soft), np.zeros(program.rows)
 
     def solve(problem: Quadratic) -> np.ndarray:
-        found = quick.solve(Quadratic(P, problem.q[:size], A, problem.low[:rows], problem.high[:rows]))
-        return found.x if found.solved else sure.solve(problem).x
+        nonlocal dual
+        found = solver.solve(problem, dual)
+        dual = found.dual
+        return found.x
 
     return solve
 
 
-def _osqp(first: Quadratic) -> Solve:
-    solver = OSQP(4_000)
-    solver.solve(first)
-    return lambda problem: solver.solve(problem).x
+def _osqp(program: Program, first: Quadratic) -> Solve:
+    import osqp
+    from scipy import sparse
+
+    P, q, G, h = with_slacks(first, program.soft)
+    solver = osqp.OSQP()
+    matrices = sparse.csc_matrix(np.triu(P)), q, sparse.csc_matrix(G), np.full(len(h), -INFINITE), h
+    solver.setup(*matrices, verbose=False, eps_abs=ACCURACY, eps_rel=ACCURACY, max_iter=MOST_ITERATIONS)
+
+    def solve(problem: Quadratic) -> np.ndarray:
+        _, q, _, h = with_slacks(problem, program.soft)
+        solver.update(q=q, u=h)
+        return np.asarray(solver.solve(raise_error=False).x)
+
+    return solve
 
 
-def _one_sided(problem: Quadratic) -> tuple[np.ndarray, np.ndarray]:
-    """G and h of G x ≤ h."""
-    above, below = np.isfinite(problem.high), np.isfinite(problem.low)
-    G = np.concatenate([problem.A[above], -problem.A[below]])
-    return G, np.concatenate([problem.high[above], -problem.low[below]])
+def clarabel_solution(problem: Quadratic, soft: np.ndarray) -> np.ndarray | None:
+    """By an interior-point method, to many digits; None where there is no solution."""
+    from scipy import sparse
+
+    clarabel: Any = importlib.import_module("clarabel")  # which has no types
+    P, q, G, h = with_slacks(problem, soft)
+    options = clarabel.DefaultSettings()
+    options.verbose = False
+    matrices = sparse.csc_matrix(np.triu(P)), q, sparse.csc_matrix(G), h
+    found = clarabel.DefaultSolver(*matrices, [clarabel.NonnegativeConeT(len(h))], options).solve()
+    return np.asarray(found.x, float) if str(found.status) in ("Solved", "AlmostSolved") else None
 
 
-def _clarabel(first: Quadratic) -> Solve:
+def _clarabel(program: Program, first: Quadratic) -> Solve:
     del first
-    solver = Clarabel()
-    return lambda problem: solver.solve(problem).x
+
+    def solve(problem: Quadratic) -> np.ndarray:
+        found = clarabel_solution(problem, program.soft)
+        assert found is not None, "soft bounds have a solution"
+        return found
+
+    return solve
 
 
-def _qpax(first: Quadratic) -> Solve:
+def _qpax(program: Program, first: Quadratic) -> Solve:
     import qpax
 
+    P, _, G, _ = with_slacks(first, program.soft)
     with jax.enable_x64(True):
-        P, G = jnp.asarray(first.P, jnp.float64), jnp.asarray(_one_sided(first)[0], jnp.float64)
-        none = jnp.zeros((0, len(first.q))), jnp.zeros(0)
-        compiled = jax.jit(lambda q, h: qpax.solve_qp(P, q, *none, G, h, solver_tol=1e-6)[0])
+        cost, rows = jnp.asarray(P, jnp.float64), jnp.asarray(G, jnp.float64)
+        none = jnp.zeros((0, len(P))), jnp.zeros(0)
+        compiled = jax.jit(lambda q, h: qpax.solve_qp(cost, q, *none, rows, h, solver_tol=ACCURACY)[0])
 
     def solve(problem: Quadratic) -> np.ndarray:
+        _, q, _, h = with_slacks(problem, program.soft)
         with jax.enable_x64(True):
-            return np.asarray(compiled(problem.q, _one_sided(problem)[1]))
+            return np.asarray(compiled(q, h))
 
     return solve
 
 
-MAKERS: dict[str, Callable[[Quadratic], Solve]] = {
-    "planner": _planner,
+MAKERS: dict[str, Callable[[Program, Quadratic], Solve]] = {
+    "daqp": _daqp,
     "osqp": _osqp,
     "clarabel": _clarabel,
     "qpax": _qpax,

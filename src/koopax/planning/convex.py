@@ -1,18 +1,16 @@
-"""The convex program of a constrained plan, and OSQP that solves it.
+"""The convex program of a constrained plan, and DAQP that solves it.
 
-With the plan v_0 … v_{H−1} in units of the cube, slacks ε ≥ 0 and predicted states s = o + J v,
+With the plan v_0 … v_{H−1} in units of the cube and predicted states s = o + J v,
 
     min  Σ_t (s_t − g)ᵀ Q (s_t − g) + a_tᵀ R a_t  +  Σ ρ ε + ε²
     s.t. a_t within its bounds, a_t − a_{t−1} within its own, low − ε ≤ s_t ≤ high + ε.
 
-The penalty on ε is exact: with ρ above the multipliers of the bounds, states leave them only where no plan keeps them
-inside. Where bounds are hard there are no slacks. Variables are [v; ε], time-major; the states were eliminated, so that
-the program has H·A variables and what is bounded, whatever the model's width.
+The penalty on ε ≥ 0 is exact: with ρ above the multipliers of the bounds, states leave them only where no plan keeps
+them inside. Where bounds are hard there is no ε. The states were eliminated, and the solver keeps ε by itself, so that
+the program has H·A variables, whatever the model's width and whatever is bounded.
 
-An exact penalty means that the program without slacks has the same solution where it has one. It is the smaller and
-better conditioned one, and is tried first, by OSQP, which begins at the last solution. Only where OSQP finds none soon
-enough the whole program is solved, by Clarabel, whose interior point takes about as long whatever the conditioning:
-OSQP on the program with slacks needs thousands of iterations where bounds are active. `koopax bench qp` compares them.
+DAQP is a dual active-set method for small dense programs such as these. It begins with the constraints that the last
+decision had active, and mostly ends with them. `koopax bench qp` compares it with other solvers.
 """
 
 import threading
@@ -30,14 +28,13 @@ from koopax.planning.constraints import Limits
 # ρ, and the weight of ε², in costs of a state that is a bound's width away from the goal.
 PENALTY = 1e3
 ROUNDING_WEIGHT = 1.0
-ACCURACY = 1e-6
-# Of OSQP; then Clarabel is faster.
-MOST_ITERATIONS = 500
 INFINITE = 1e30
+# What DAQP calls a constraint: active at its upper end, at its lower end, and soft.
+ACTIVE, AT_LOWER, SOFT = 1, 2, 8
 
 
 class Quadratic(NamedTuple):
-    """min ½ xᵀ P x + qᵀ x  s.t.  low ≤ A x ≤ high."""
+    """min ½ xᵀ P x + qᵀ x  s.t.  low ≤ [x; A x] ≤ high."""
 
     P: np.ndarray
     q: np.ndarray
@@ -51,12 +48,13 @@ class Solution(NamedTuple):
 
     x: np.ndarray
     dual: np.ndarray
+    """Multipliers: above 0 where the upper end holds x, below 0 where the lower one does."""
     solved: bool
 
 
 @dataclass(frozen=True)
 class Program:
-    """All of the convex program but the prediction. What is the same at every decision is computed once."""
+    """All of the convex program but the prediction, in costs of `unit`. What stays the same is computed once."""
 
     horizon: int
     goal: np.ndarray
@@ -70,42 +68,34 @@ class Program:
     limits: Limits
 
     @cached_property
-    def slacks(self) -> int:
-        """How many slacks there are: one for each bounded component at each step, none for hard bounds."""
-        return 0 if self.limits.hard else self.rows_of_states
-
-    @cached_property
     def actions(self) -> int:
         """H·A."""
         return self.horizon * len(self.half)
 
     @cached_property
-    def rows_of_rates(self) -> int:
-        """Rows of the bounds of the rates; none where there are no bounds."""
-        return self.actions if np.isfinite([self.limits.rate_low, self.limits.rate_high]).any() else 0
-
-    @cached_property
-    def rows_of_states(self) -> int:
-        """Rows of the bounds of the states: both ends in one where they are hard, else from above or from below."""
-        return self.horizon * len(self.limits.bounded)
-
-    @cached_property
-    def blocks(self) -> tuple[slice, slice, slice, slice, slice]:
-        """Which rows of the constraints are of actions, rates, states from above, from below, and slacks."""
-        below = 0 if self.limits.hard else self.rows_of_states
-        sizes = (self.actions, self.rows_of_rates, self.rows_of_states, below, self.slacks)
+    def blocks(self) -> tuple[slice, slice, slice]:
+        """Which of the bounds are of actions, of rates (none where these are free) and of states."""
+        rated = np.isfinite([self.limits.rate_low, self.limits.rate_high]).any()
+        sizes = (self.actions, self.actions if rated else 0, self.horizon * len(self.limits.bounded))
         ends = np.cumsum([0, *sizes]).tolist()
-        actions, rates, above, low, slacks = (slice(*pair) for pair in pairwise(ends))
-        return actions, rates, above, above if self.limits.hard else low, slacks
+        actions, rates, states = (slice(*pair) for pair in pairwise(ends))
+        return actions, rates, states
 
     @cached_property
     def rows(self) -> int:
-        """Of the constraints."""
+        """How many bounds there are."""
         return self.blocks[-1].stop
 
     @cached_property
+    def soft(self) -> np.ndarray:
+        """Which of them may be left."""
+        found = np.zeros(self.rows, bool)
+        found[self.blocks[-1]] = not self.limits.hard
+        return found
+
+    @cached_property
     def scale(self) -> np.ndarray:
-        """What a slack of 1 is, for each bounded component: half the width of its bounds, or the one bound's size."""
+        """What ε = 1 is, for each bounded component: half the width of its bounds, or the one bound's size."""
         low, high = self.limits.state_low[self.limits.bounded], self.limits.state_high[self.limits.bounded]
         both = np.isfinite(low) & np.isfinite(high)
         with np.errstate(invalid="ignore"):
@@ -126,150 +116,87 @@ class Program:
         of_states = float(np.max(self.state_cost[bounded] * self.scale**2, initial=0.0))
         return max(of_states, float(np.max(self.action_cost * self.half**2)))
 
-    @cached_property
-    def _plain(self) -> tuple[np.ndarray, np.ndarray]:
-        """P and A without what the Jacobian adds to them."""
-        actions, slacks = self.actions, self.slacks
-        of_actions, of_rates, above, below, of_slacks = self.blocks
-        P = np.zeros((actions + slacks,) * 2)
-        P[:actions, :actions] = 2 * np.diag(np.tile(self.action_cost * self.half**2, self.horizon))
-        P[actions:, actions:] = 2 * ROUNDING_WEIGHT * self.unit * np.eye(slacks)
-        A = np.zeros((self.rows, actions + slacks))
-        A[of_actions, :actions] = np.eye(actions)
-        if self.rows_of_rates:
-            A[of_rates, :actions] = np.eye(actions) - np.eye(actions, k=-len(self.half))
-        if slacks:
-            A[above, actions:] = -np.eye(slacks)
-            A[below, actions:] = A[of_slacks, actions:] = np.eye(slacks)
-        return P, A
-
     def matrices(self, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """P and A for ∂s_t/∂v, `[H, S, H·A]`."""
-        actions, (_, _, above, below, _) = self.actions, self.blocks
-        P, A = (each.copy() for each in self._plain)
+        actions, rated = self.actions, self.blocks[1].stop > self.actions
         weighted = (jacobian * self.state_cost[:, None]).reshape(-1, actions)
-        P[:actions, :actions] += 2 * weighted.T @ jacobian.reshape(-1, actions)
-        seen = (jacobian[:, self.limits.bounded] / self.scale[:, None]).reshape(-1, actions)
-        A[above, :actions] = A[below, :actions] = seen
-        return P, A
+        P = 2 * (weighted.T @ jacobian.reshape(-1, actions)) / self.unit
+        np.fill_diagonal(P, P.diagonal() + 2 * np.tile(self.action_cost * self.half**2, self.horizon) / self.unit)
+        rates = [np.eye(actions) - np.eye(actions, k=-len(self.half))] if rated else []
+        states = (jacobian[:, self.limits.bounded] / self.scale[:, None]).reshape(-1, actions)
+        return P, np.concatenate([*rates, states])
 
     @cached_property
     def _ends(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """q, low and high without what depends on prediction and last action."""
         limits, horizon = self.limits, self.horizon
-        of_actions = 2 * np.tile(self.half * self.action_cost * self.middle, horizon)
-        q = np.concatenate([of_actions, np.full(self.slacks, PENALTY * self.unit)])
+        q = 2 * np.tile(self.half * self.action_cost * self.middle, horizon) / self.unit
         ends = []
-        for action, rate, free in (
-            (limits.action_low, limits.rate_low, -np.inf),
-            (limits.action_high, limits.rate_high, np.inf),
-        ):
-            end = np.full(self.rows, free)
+        for action, rate in ((limits.action_low, limits.rate_low), (limits.action_high, limits.rate_high)):
+            end = np.empty(self.rows)
             end[self.blocks[0]] = np.tile((action - self.middle) / self.half, horizon)
-            if self.rows_of_rates:
+            if self.blocks[1].stop > self.actions:
                 end[self.blocks[1]] = np.tile(rate / self.half, horizon)
             ends.append(end)
-        ends[0][self.blocks[-1]] = 0.0
         return q, *ends
 
     def vectors(
         self, jacobian: np.ndarray, offset: np.ndarray, last_action: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """q, low and high for states o `[H, S]` of the plan v = 0, after an action `[A]`, NaN where there is none."""
-        actions, bounded, (_, rates, above, below, _) = self.actions, self.limits.bounded, self.blocks
+        bounded, (_, rates, states) = self.limits.bounded, self.blocks
         q, low, high = (each.copy() for each in self._ends)
-        q[:actions] += 2 * (self.state_cost * (offset - self.goal)).ravel() @ jacobian.reshape(-1, actions)
-        if self.rows_of_rates:
+        away = (self.state_cost * (offset - self.goal)).ravel()
+        q += 2 * (away @ jacobian.reshape(-1, self.actions)) / self.unit
+        if rates.stop > rates.start:
             known, before = ~np.isnan(last_action), (last_action - self.middle) / self.half
             first = slice(rates.start, rates.start + len(self.half))
             low[first] = np.where(known, low[first] + before, -np.inf)
             high[first] = np.where(known, high[first] + before, np.inf)
         room = offset[:, bounded]
-        high[above] = ((self.limits.state_high[bounded] - room) / self.scale).ravel()
-        low[below] = ((self.limits.state_low[bounded] - room) / self.scale).ravel()
+        high[states] = ((self.limits.state_high[bounded] - room) / self.scale).ravel()
+        low[states] = ((self.limits.state_low[bounded] - room) / self.scale).ravel()
         return q, low, high
 
 
-def solver_module(name: str) -> Any:
-    """OSQP or Clarabel, which come with an extra."""
+def daqp_module() -> Any:
+    """DAQP, which comes with an extra."""
     try:
-        return import_module(name)
+        return import_module("daqp")
     except ImportError as error:
-        raise KoopaxError(f"planner 'qp' needs {name}; install it: pip install 'koopax[control]'.") from error
+        raise KoopaxError("planner 'qp' needs daqp; install it: pip install 'koopax[control]'.") from error
 
 
-class Clarabel:
-    """One program by an interior-point method, whatever its conditioning; without a warm start."""
+class DAQP:
+    """One program after another of the same size; each is told which constraints are probably active."""
 
-    def __init__(self) -> None:
-        self._module = solver_module("clarabel")
-
-    def solve(self, program: Quadratic) -> Solution:
-        """The solution, without multipliers."""
-        from scipy import sparse
-
-        above, below = np.isfinite(program.high), np.isfinite(program.low)
-        rows = np.concatenate([program.A[above], -program.A[below]])
-        ends = np.concatenate([program.high[above], -program.low[below]])
-        options = self._module.DefaultSettings()
-        options.verbose = False
-        cones = [self._module.NonnegativeConeT(len(ends))]
-        matrices = sparse.csc_matrix(np.triu(program.P)), program.q, sparse.csc_matrix(rows)
-        found = self._module.DefaultSolver(*matrices, ends, cones, options).solve()
-        solved = str(found.status) in ("Solved", "AlmostSolved")
-        return Solution(np.asarray(found.x, float), np.zeros(len(program.low)), solved)
-
-
-class OSQP:
-    """One program after another of the same size, each from where the last one ended or from where it is told."""
-
-    def __init__(self, most_iterations: int = MOST_ITERATIONS) -> None:
-        osqp = solver_module("osqp")
-        self._most = most_iterations
-        self._new = osqp.OSQP
+    def __init__(self, soft: np.ndarray) -> None:
+        """`soft` says of each bound whether it may be left, at the cost of `PENALTY` and `ROUNDING_WEIGHT`."""
+        self._new = daqp_module().Model
+        self._kinds = np.where(soft, SOFT, 0).astype(np.int32)
         self._solver: Any = None
         self._kept: tuple[np.ndarray, np.ndarray] | None = None
         # A compiled program may call from any thread.
         self._lock = threading.Lock()
 
-    def solve(self, program: Quadratic, x: np.ndarray | None = None, dual: np.ndarray | None = None) -> Solution:
-        """The solution; `x` and `dual` are where to begin. Matrices that are the same objects as before are kept."""
-        with self._lock:
-            self._load(program)
-            if x is not None and dual is not None:
-                self._solver.warm_start(x=x, y=dual)
-            found = self._solver.solve(raise_error=False)
-        # Inaccurate is within ten times the accuracy after the last iteration: still far less than a bound's tolerance.
-        solved = found.info.status in ("solved", "solved inaccurate")
-        return Solution(np.asarray(found.x, float), np.asarray(found.y, float), solved)
-
-    def _load(self, program: Quadratic) -> None:
+    def solve(self, program: Quadratic, dual: np.ndarray) -> Solution:
+        """The solution; `dual` are multipliers like its own. Matrices that are the same objects as before are kept."""
         low, high = (np.clip(end, -INFINITE, INFINITE) for end in (program.low, program.high))
+        guess = np.where(dual > 0, ACTIVE, np.where(dual < 0, ACTIVE | AT_LOWER, 0)).astype(np.int32)
+        with self._lock:
+            self._load(program, low, high, self._kinds | guess)
+            x, _, status, told = self._solver.solve()
+        return Solution(np.asarray(x), np.asarray(told["lam"]), status > 0)
+
+    def _load(self, program: Quadratic, low: np.ndarray, high: np.ndarray, kinds: np.ndarray) -> None:
         if self._solver is None:
-            self._set_up(program, low, high)
-            return
-        changes: dict[str, Any] = {"q": program.q, "l": low, "u": high}
-        if self._kept is None or self._kept[0] is not program.P or self._kept[1] is not program.A:
-            changes |= {"Px": program.P[self._upper], "Ax": program.A.T[self._filled]}
-            self._kept = program.P, program.A
-        self._solver.update(**changes)
-
-    def _set_up(self, program: Quadratic, low: np.ndarray, high: np.ndarray) -> None:
-        from scipy import sparse
-
-        # Where a linearisation happens to have a zero there may be a number later, so zeros are kept: all of P's upper
-        # half, and every entry of A in rows that hold a Jacobian.
-        size = len(program.q)
-        columns, rows = np.tril_indices(size)  # of P's upper half, column by column
-        self._upper = rows, columns
-        dense = (program.A != 0).sum(axis=1, keepdims=True) > 2
-        self._filled = ((program.A != 0) | dense).T
-        P = sparse.csc_matrix((program.P[self._upper], rows, np.append(0, np.cumsum(np.arange(1, size + 1)))))
-        held = np.nonzero(self._filled)
-        pointers = np.append(0, np.cumsum(self._filled.sum(axis=1)))
-        A = sparse.csc_matrix((program.A.T[self._filled], held[1], pointers), shape=program.A.shape)
-        self._solver = self._new()
-        self._solver.setup(
-            P, program.q, A, low, high, verbose=False, eps_abs=ACCURACY, eps_rel=ACCURACY, max_iter=self._most
-        )
+            self._solver = self._new()
+            self._solver.setup(program.P, program.q, program.A, high, low, kinds)
+            count = len(low)
+            linear, quadratic = np.full(count, PENALTY), np.full(count, 1 / (2 * ROUNDING_WEIGHT))
+            self._solver.soft_weights(rho_l=quadratic, rho_u=quadratic, w_l=linear, w_u=linear)
+        elif self._kept is not None and self._kept[0] is program.P and self._kept[1] is program.A:
+            self._solver.update(f=program.q, bupper=high, blower=low, sense=kinds)
+        else:
+            self._solver.update(H=program.P, f=program.q, A=program.A, bupper=high, blower=low, sense=kinds)
         self._kept = program.P, program.A

@@ -62,7 +62,7 @@ def _linear_programs(planner: QP, seen: PlanningModel, observation: np.ndarray, 
     def call(observed: np.ndarray, state: QPState, taken: np.ndarray, number: int) -> tuple[np.ndarray, PlanState]:
         del number
         offset = np.asarray(run(observed, taken))
-        plan, dual = warm_start(planner.solver.firm, state, np)
+        plan, dual = warm_start(planner.solver.program, state, np)
         plan, dual, feasible = planner.solver(None, offset, plan, dual, state.last_action)
         return _decided(planner, plan, dual, state, offset + slopes @ plan.ravel(), feasible)
 
@@ -92,7 +92,7 @@ def _programs(planner: QP, seen: PlanningModel, observation: np.ndarray, past: n
 
     def call(observed: np.ndarray, state: QPState, taken: np.ndarray, number: int) -> tuple[np.ndarray, PlanState]:
         del number
-        plan, dual = warm_start(planner.solver.firm, state, np)
+        plan, dual = warm_start(planner.solver.program, state, np)
         start, *about = first(observed, taken, plan)
         feasible, states = np.asarray(True), plan
         for left in reversed(range(planner.config.iterations)):

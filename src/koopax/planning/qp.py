@@ -4,14 +4,14 @@
     s.t. s_t within bounds,  a_t within bounds,  a_t − a_{t−1} within bounds.
 
 Where predicted states are linear in the actions (see `koopax.planning.linearity`), s = o(s_0) + J a with the same J at
-every decision: one program is the exact optimum, and its matrices are factorised once. Elsewhere programs follow each
+every decision: one program is the exact optimum, and its matrices stay. Elsewhere programs follow each
 other (sequential quadratic programming): each linearises the model about the plan so far, and as much of the way to its
 solution is gone as lowers the true cost most. Every decision begins at the last one's plan, shifted by a step.
 
 `koopax.planning.convex` is the program and its solver, which runs on the host; all else is compiled.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,7 +22,7 @@ import numpy as np
 from koopax._types import Array, Bool, Float, PRNGKeyArray
 from koopax.models.dynamics import DynamicsModel, Reencoding
 from koopax.planning.constraints import Limits
-from koopax.planning.convex import OSQP, PENALTY, Clarabel, Program, Quadratic
+from koopax.planning.convex import DAQP, PENALTY, Program, Quadratic
 from koopax.planning.learned import in_states
 from koopax.planning.planner import Decision, Diagnostics, Planner
 from koopax.planning.protocol import Box, PlanningModel, PlanStart, check_positive
@@ -65,19 +65,9 @@ class HostSolver:
     def __init__(self, program: Program, jacobian: np.ndarray | None):
         """`jacobian` is ∂s/∂v of a linear model, `[H, S, H·A]`."""
         self.program = program
-        self.firm = replace(program, limits=replace(program.limits, hard=True))
-        self.first, self.second = OSQP(), Clarabel()
+        self.solver = DAQP(program.soft)
         self.jacobian = jacobian
-        self.matrices = None if jacobian is None else self._matrices(self.firm, jacobian)
-
-    @staticmethod
-    def _matrices(program: Program, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        P, A = program.matrices(jacobian)
-        return P / program.unit, A
-
-    @staticmethod
-    def _posed(program: Program, matrices: tuple[np.ndarray, np.ndarray], vectors: tuple[np.ndarray, ...]) -> Quadratic:
-        return Quadratic(matrices[0], vectors[0] / program.unit, matrices[1], *vectors[1:])
+        self.matrices = None if jacobian is None else program.matrices(jacobian)
 
     def __call__(self, jacobian: Any, offset: Any, plan: Any, dual: Any, last_action: Any) -> tuple[np.ndarray, ...]:
         """The best plan `[H, A]`, its multipliers, and whether there is one."""
@@ -86,18 +76,14 @@ class HostSolver:
             slopes, matrices = self.jacobian, self.matrices
         else:
             slopes = np.asarray(jacobian, float).reshape(*offset.shape, -1)
-            matrices = self._matrices(self.firm, slopes)
+            matrices = self.program.matrices(slopes)
         if not (np.isfinite(slopes).all() and np.isfinite(offset).all()):
             return self._answer(plan, np.zeros_like(dual), feasible=True)
-        vectors = self.firm.vectors(slopes, offset, last)
-        found = self.first.solve(self._posed(self.firm, matrices, vectors), plan.ravel(), dual)
-        if found.solved:
-            return self._answer(found.x.reshape(plan.shape), found.dual, feasible=True)
-        whole, hard = self._matrices(self.program, slopes), self.program.limits.hard
-        found = self.second.solve(self._posed(self.program, whole, self.program.vectors(slopes, offset, last)))
+        q, low, high = self.program.vectors(slopes, offset, last)
+        found = self.solver.solve(Quadratic(matrices[0], q, matrices[1], low, high), dual)
         if not found.solved:
-            return self._answer(plan, np.zeros_like(dual), feasible=not hard)
-        return self._answer(found.x[: self.program.actions].reshape(plan.shape), np.zeros_like(dual), feasible=True)
+            return self._answer(plan, np.zeros_like(dual), feasible=not self.program.limits.hard)
+        return self._answer(found.x.reshape(plan.shape), found.dual, feasible=True)
 
     @staticmethod
     def _answer(plan: np.ndarray, dual: np.ndarray, *, feasible: bool) -> tuple[np.ndarray, ...]:
@@ -169,7 +155,7 @@ class QP(Planner):
         """The middle of the bounds, after no action."""
         plan = jnp.zeros((self.config.horizon, action_size))
         unknown = jnp.full(action_size, jnp.nan)
-        return QPState(plan, jnp.zeros(self.solver.firm.rows), unknown, jnp.zeros(()), jnp.asarray(True))
+        return QPState(plan, jnp.zeros(self.solver.program.rows), unknown, jnp.zeros(()), jnp.asarray(True))
 
     def search(
         self,
@@ -183,7 +169,7 @@ class QP(Planner):
     ) -> Decision:
         """As `Planner.search`; without noise, over the planner's own horizon."""
         del key, explore, horizon
-        plan, dual = warm_start(self.solver.firm, state, jnp)
+        plan, dual = warm_start(self.solver.program, state, jnp)
         feasible = jnp.asarray(True)
         for _ in range(1 if self.linear else self.config.iterations):
             if self.linear:
@@ -257,12 +243,9 @@ def linearised(
 
 
 def warm_start(program: Program, state: QPState, xp: Any) -> tuple[Any, Any]:
-    """Plan and multipliers of the last decision, a step later, of a program with hard bounds.
-
-    `xp` is numpy or jax.numpy, here and below.
-    """
+    """Plan and multipliers of the last decision, a step later; `xp` is numpy or jax.numpy, here and below."""
     moved = []
-    for block in program.blocks[:3]:
+    for block in program.blocks:
         rows = state.dual[block].reshape(program.horizon, -1)
         moved += [rows[1:].ravel(), xp.zeros_like(rows[0])]
     return xp.concatenate([state.plan[1:], state.plan[-1:]]), xp.concatenate(moved)
