@@ -144,6 +144,14 @@ def test_programs_in_a_row_are_solved_as_if_each_were_the_first(seeds, hard, gue
             np.testing.assert_array_equal(np.sign(found.dual), np.sign(alone.dual))
 
 
+def test_programs_whose_actions_alone_are_bounded():
+    """As many as follow each other for one decision of a model that is not linear."""
+    chosen = planner(box=Box(-4.0, 4.0), horizon=25, linear=False, plant="upright")
+    states, actions, _ = closed_loop(chosen, (0.3, 0.3), 80, plant="upright")
+    assert np.abs(actions).max() <= 4.0
+    np.testing.assert_allclose(states[-1], 0.0, atol=0.02)
+
+
 LIMITED = Constraints(state_bounds=(-2.0, 1.0, -0.4, 0.4), rate_bounds=(0.3,))
 
 

@@ -198,5 +198,6 @@ class DAQP:
         elif self._kept is not None and self._kept[0] is program.P and self._kept[1] is program.A:
             self._solver.update(f=program.q, bupper=high, blower=low, sense=kinds)
         else:
-            self._solver.update(H=program.P, f=program.q, A=program.A, bupper=high, blower=low, sense=kinds)
+            rows = program.A if len(program.A) else None  # of which DAQP updates one or more
+            self._solver.update(H=program.P, f=program.q, A=rows, bupper=high, blower=low, sense=kinds)
         self._kept = program.P, program.A
