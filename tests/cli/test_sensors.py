@@ -26,7 +26,7 @@ def koopax(*arguments, cwd):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def log(tmp_path_factory):
     """A pendulum's angle, and the torque on it; its speed is not measured."""
     folder = tmp_path_factory.mktemp("sensors")
     rng = np.random.default_rng(0)
@@ -40,11 +40,15 @@ def folder(tmp_path_factory):
                 writer.writerow([trial, angle, torque])
                 speed += 0.05 * (-np.sin(angle) - 0.1 * speed + torque)
                 angle += 0.05 * speed
-    koopax(
-        "train", *TABLE, "--action", "torque", "--model", "koopman", *SMALL, "--history", 4, "--out", "a", cwd=folder
-    )
-    koopax("train", *TABLE, "--action", "none", "--model", "gru", "--latent-size", 6, "--out", "b", cwd=folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def folder(log):
+    """With a model that sees a history of it, and one that sees no torque."""
+    koopax("train", *TABLE, "--action", "torque", "--model", "koopman", *SMALL, "--history", 4, "--out", "a", cwd=log)
+    koopax("train", *TABLE, "--action", "none", "--model", "gru", "--latent-size", 6, "--out", "b", cwd=log)
+    return log
 
 
 @pytest.mark.slow
@@ -55,6 +59,7 @@ def test_a_history_goes_through_training_and_evaluation(folder):
     assert np.isfinite(shown["baselines"]["dmdc"]["state"]["normalised"])
 
 
+@pytest.mark.slow
 def test_another_table_is_read_by_the_columns_of_the_run(folder):
     (folder / "other.csv").write_text((folder / "log.csv").read_text().replace(",-", ","))  # other numbers
     with pytest.warns(KoopaxWarning, match="is not the data"):
@@ -89,5 +94,5 @@ def test_both_are_reported(folder):
         (("--model", "koopman", "--history", 40), "a history of 40 observations"),
     ],
 )
-def test_bad_input(folder, refused, changes, message):
-    assert message in refused(folder, ("train", *TABLE, "--action", "torque", "--out", "c", *changes))
+def test_bad_input(log, refused, changes, message):
+    assert message in refused(log, ("train", *TABLE, "--action", "torque", "--out", "c", *changes))

@@ -70,6 +70,7 @@ def test_what_can_not_be_told_is_one_sentence(run, options, said, folder):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_risk_needs_an_ensemble(folder):
     done = koopax("plan", "runs/two/seed-0", "--env", "Pendulum-v1", "--risk", 1, cwd=folder, check=False)
     assert done.returncode == 2
