@@ -5,7 +5,15 @@ import os
 import subprocess
 import sys
 
-from koopax._compilations import MOST_BYTES, _remove_unfinished
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import koopax
+from episode_samples import random_episodes
+from koopax import _compilations
+from koopax._compilations import MOST_BYTES, _remove_unfinished, make_room, mapped_pieces
 
 SCRIPT = """
 import json, sys
@@ -48,3 +56,29 @@ def test_what_was_half_written_is_removed(tmp_path):
     _remove_unfinished(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"a-cache", "a-atime", "c-atime"}
     _remove_unfinished(tmp_path / "nowhere")
+
+
+def test_programs_in_memory_are_let_go_before_there_is_no_room_for_more(monkeypatch):
+    monkeypatch.setattr(_compilations, "MOST_MAPPED", 2.0)
+    before = mapped_pieces()[0]
+    programs = [jax.jit(lambda x, shift=shift: jnp.sin(x) + shift) for shift in range(60)]
+    found = [float(program(1.0)) for program in programs]
+    assert not make_room()
+    made = mapped_pieces()[0] - before
+    assert made > 60
+    monkeypatch.setattr(_compilations, "MOST_MAPPED", 0.0)
+    assert make_room()
+    assert mapped_pieces()[0] - before < made / 2
+    assert [float(program(1.0)) for program in programs] == found
+
+
+def test_a_training_that_makes_room_is_the_same_training(monkeypatch):
+    trained = []
+    for share in (2.0, 0.0):  # never, and whenever something is compiled
+        monkeypatch.setattr(_compilations, "MOST_MAPPED", share)
+        episodes = random_episodes([12, 15, 12])
+        model = koopax.DynamicsModel.create("mlp", episodes, latent_size=4, key=jax.random.key(0))
+        run = koopax.fit(model, episodes, validation=episodes, horizon=5, steps=4, batch_size=2, progress=False)
+        trained.append(jax.tree.leaves(eqx.filter(run.model, eqx.is_array)))
+    for left, right in zip(*trained, strict=True):
+        np.testing.assert_array_equal(left, right)

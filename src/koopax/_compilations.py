@@ -1,5 +1,10 @@
-"""Compiled programs are kept on disk, so that a command compiles what it needs only the first time."""
+"""Compiled programs are kept on disk, so that a command compiles what it needs only the first time.
 
+In memory they are not kept for ever: each is several pieces of mapped memory, of which Linux allows a process 65,530 by
+default. A grid or a loop that trains one model after another would end there, after some thousand programs.
+"""
+
+import gc
 import hashlib
 import os
 import platform
@@ -12,6 +17,8 @@ MOST_BYTES = 1 << 30
 """Size that the folder is held to; what was used least recently goes first."""
 FEWEST_SECONDS = 0.1
 """Programs that compile faster are not worth a file."""
+MOST_MAPPED = 0.5
+"""Share of the pieces of memory that a process may map, above which it lets go of its compiled programs."""
 
 
 def keep_compilations() -> Path | None:
@@ -39,6 +46,28 @@ def keep_compilations() -> Path | None:
         else:
             jax.config.update(name, value)
     return folder
+
+
+def make_room() -> bool:
+    """Let go of compiled programs if a process can hardly map more of them; whether it did.
+
+    What is still called compiles again, or comes from disk.
+    """
+    jax, (mapped, most) = sys.modules.get("jax"), mapped_pieces()
+    if jax is None or mapped < MOST_MAPPED * most:
+        return False
+    jax.clear_caches()
+    gc.collect()
+    return True
+
+
+def mapped_pieces() -> tuple[int, float]:
+    """How many pieces of memory this process has mapped, and how many it may; no limit where that is not known."""
+    try:
+        with open("/proc/sys/vm/max_map_count") as most, open("/proc/self/maps", "rb") as mapped:
+            return sum(1 for _ in mapped), float(most.read())
+    except (OSError, ValueError):
+        return 0, float("inf")
 
 
 def _machine() -> str:

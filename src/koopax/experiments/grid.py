@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from koopax._cluster import StoppedError, fetch
+from koopax._compilations import make_room
 from koopax._errors import DivergedError, KoopaxError
 from koopax._provenance import provenance, usable_cores
 from koopax._untrusted import read_json, reading
@@ -120,6 +121,7 @@ def run_missing(
             place.report(f"{len(found)}/{len(jobs)} {jobs[done].name}")
         groups = []
     for together in groups:
+        make_room()
         place.report(f"{together[0] + 1}/{len(jobs)} {', '.join(jobs[n].name for n in together)}")
         for done, document in run(together, place):
             write_json(path_of(jobs[done], place), document)

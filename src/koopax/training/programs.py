@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from koopax._compilations import make_room
 from koopax.data.episodes import Episodes
 from koopax.data.feeding import Feed, can_feed
 from koopax.data.windows import WindowSampler
@@ -62,6 +63,7 @@ class Programs:
         if self._steps is not None:
             return 0.0
         began = time.perf_counter()
+        make_room()
         advance = self._advance_on_one if self.devices.mesh is None else self._advance_on_many
         self._read_from(int(self.devices.local(state.step)), key)  # reads ahead while the rest is compiled
         fixed = self._source(0), *self._padded([]), self._placed_key(key)
