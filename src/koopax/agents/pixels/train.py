@@ -176,7 +176,7 @@ def _learn(training: PixelTraining, run: AgentRun) -> None:
 
 def _look(training: PixelTraining, run: AgentRun) -> None:
     """Fetch what the last update found; complain if it is not finite, warn if representations have collapsed."""
-    counters = training.counters
+    counters, config = training.counters, training.config
     training.fetch()
     check_finite(counters.losses, run.progress.updates)
     spread, rank = counters.losses.get("spread", 1.0), counters.losses.get("rank", LOWEST_RANK)
@@ -184,7 +184,7 @@ def _look(training: PixelTraining, run: AgentRun) -> None:
         counters.collapsed = True
         warnings.warn(
             f"representations have collapsed after {run.progress.updates} updates (spread {spread:.2g}, rank "
-            f"{rank:.2g}): lower prediction_weight or learning_rate.",
+            f"{rank:.2g}): lower {'prediction_weight or ' if config.predicts else ''}learning_rate.",
             KoopaxWarning,
             stacklevel=2,
         )
