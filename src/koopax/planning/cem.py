@@ -6,14 +6,14 @@ after which the first action of μ is taken. All elites count the same, which is
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
-from koopax.planning.planner import Decision, Diagnostics, Planner
+from koopax.planning.planner import Decision, Diagnostics
 from koopax.planning.protocol import (
     Box,
     PlanningModel,
@@ -25,6 +25,7 @@ from koopax.planning.protocol import (
     shifted,
     within,
 )
+from koopax.planning.searching import Plan, SearchingPlanner
 
 
 @dataclass(frozen=True)
@@ -52,37 +53,20 @@ class CEMConfig:
         check_positive(self, "horizon", "samples", "iterations", "elites", elites=self.samples)
 
 
-class CEMState(NamedTuple):
-    """The last plan, in units of the cube."""
-
-    mean: Float[Array, "time action"]
-
-
-class CEM(Planner):
+class CEM(SearchingPlanner):
     """Refits a Gaussian over plans to its best samples."""
 
-    box: Box
     config: CEMConfig = eqx.field(static=True)
 
     def __init__(self, config: CEMConfig = CEMConfig(), box: Box | None = None):
         """`box` bounds the actions; ±1 by default."""
-        self.config = config
-        self.box = Box() if box is None else box
-
-    def init(self, action_size: int) -> CEMState:
-        """A plan of zeros: the middle of the bounds."""
-        return CEMState(jnp.zeros((self.config.horizon, action_size)))
-
-    @property
-    def longest(self) -> int:
-        """H: how many steps a plan has at most."""
-        return self.config.horizon
+        super().__init__(config, box)
 
     def search(
         self,
         model: PlanningModel,
         start: PlanStart,
-        state: CEMState,
+        state: Plan,
         *,
         key: PRNGKeyArray,
         explore: bool | Array = False,
@@ -107,7 +91,7 @@ class CEM(Planner):
         unit = explored(mean[0], config.exploration_std, explore, key=noise_key)
         value, nonfinite = jax.tree.map(lambda leaf: leaf[-1], history)
         diagnostics = Diagnostics(value, jnp.mean(std[0]), nonfinite)
-        return Decision(self.box.from_unit(unit), CEMState(within(mean, horizon)), diagnostics)
+        return Decision(self.box.from_unit(unit), Plan(within(mean, horizon)), diagnostics)
 
 
 def refitted(

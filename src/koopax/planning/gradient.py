@@ -6,15 +6,15 @@ one pass back and neither vanishes nor explodes in the dynamics.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from koopax._types import Array, Float, PRNGKeyArray
-from koopax.planning.planner import Decision, Diagnostics, Planner
+from koopax._types import Array, PRNGKeyArray
+from koopax.planning.planner import Decision, Diagnostics
 from koopax.planning.protocol import (
     Box,
     PlanningModel,
@@ -26,6 +26,7 @@ from koopax.planning.protocol import (
     shifted,
     within,
 )
+from koopax.planning.searching import Plan, SearchingPlanner
 
 
 @dataclass(frozen=True)
@@ -51,37 +52,20 @@ class GradientConfig:
         check_positive(self, "horizon", "restarts", "iterations", "learning_rate")
 
 
-class GradientState(NamedTuple):
-    """The last plan, in units of the cube."""
-
-    mean: Float[Array, "time action"]
-
-
-class GradientPlanner(Planner):
+class GradientPlanner(SearchingPlanner):
     """Projected Adam from several starts."""
 
-    box: Box
     config: GradientConfig = eqx.field(static=True)
 
     def __init__(self, config: GradientConfig = GradientConfig(), box: Box | None = None):
         """`box` bounds the actions; ±1 by default."""
-        self.config = config
-        self.box = Box() if box is None else box
-
-    def init(self, action_size: int) -> GradientState:
-        """A plan of zeros: the middle of the bounds."""
-        return GradientState(jnp.zeros((self.config.horizon, action_size)))
-
-    @property
-    def longest(self) -> int:
-        """H: how many steps a plan has at most."""
-        return self.config.horizon
+        super().__init__(config, box)
 
     def search(
         self,
         model: PlanningModel,
         start: PlanStart,
-        state: GradientState,
+        state: Plan,
         *,
         key: PRNGKeyArray,
         explore: bool | Array = False,
@@ -116,4 +100,4 @@ class GradientPlanner(Planner):
         chosen = best[:, jnp.argmax(values)]
         unit = explored(chosen[0], config.exploration_std, explore, key=noise_key)
         diagnostics = Diagnostics(jnp.max(values), jnp.zeros(()), jnp.mean(~jnp.isfinite(values)))
-        return Decision(self.box.from_unit(unit), GradientState(within(chosen, horizon)), diagnostics)
+        return Decision(self.box.from_unit(unit), Plan(within(chosen, horizon)), diagnostics)

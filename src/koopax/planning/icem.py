@@ -16,7 +16,7 @@ import numpy as np
 
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.planning.cem import refitted
-from koopax.planning.planner import Decision, Diagnostics, Planner
+from koopax.planning.planner import Decision, Diagnostics
 from koopax.planning.protocol import (
     Box,
     PlanningModel,
@@ -28,6 +28,7 @@ from koopax.planning.protocol import (
     shifted,
     within,
 )
+from koopax.planning.searching import SearchingPlanner
 
 
 @dataclass(frozen=True)
@@ -77,26 +78,19 @@ class ICEMState(NamedTuple):
     elites: Float[Array, "time survivor action"]
 
 
-class ICEM(Planner):
+class ICEM(SearchingPlanner):
     """CEM with coloured noise, kept elites and a decaying population."""
 
-    box: Box
     config: ICEMConfig = eqx.field(static=True)
 
     def __init__(self, config: ICEMConfig = ICEMConfig(), box: Box | None = None):
         """`box` bounds the actions; ±1 by default."""
-        self.config = config
-        self.box = Box() if box is None else box
+        super().__init__(config, box)
 
     def init(self, action_size: int) -> ICEMState:
         """Plans of zeros: the middle of the bounds."""
         steps = self.config.horizon
         return ICEMState(jnp.zeros((steps, action_size)), jnp.zeros((steps, self.config.survivors, action_size)))
-
-    @property
-    def longest(self) -> int:
-        """H: how many steps a plan has at most."""
-        return self.config.horizon
 
     def search(
         self,

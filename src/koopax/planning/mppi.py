@@ -9,7 +9,7 @@ One elite of the last iteration is drawn by its weight, and its first action is 
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
 from koopax.planning.icem import coloured_noise
-from koopax.planning.planner import Decision, Diagnostics, Planner
+from koopax.planning.planner import Decision, Diagnostics
 from koopax.planning.protocol import (
     Box,
     PlanningModel,
@@ -30,6 +30,7 @@ from koopax.planning.protocol import (
     shifted,
     within,
 )
+from koopax.planning.searching import Plan, SearchingPlanner
 
 
 @dataclass(frozen=True)
@@ -67,37 +68,20 @@ class MPPIConfig:
         check_positive(self, "horizon", "samples", "iterations", "elites", "value_points", elites=self.samples)
 
 
-class MPPIState(NamedTuple):
-    """The last plan, in units of the cube."""
-
-    mean: Float[Array, "time action"]
-
-
-class MPPI(Planner):
+class MPPI(SearchingPlanner):
     """Importance-weighted sampling around a mean plan."""
 
-    box: Box
     config: MPPIConfig = eqx.field(static=True)
 
     def __init__(self, config: MPPIConfig = MPPIConfig(), box: Box | None = None):
         """`box` bounds the actions; ±1 by default."""
-        self.config = config
-        self.box = Box() if box is None else box
-
-    def init(self, action_size: int) -> MPPIState:
-        """A plan of zeros: the middle of the bounds."""
-        return MPPIState(jnp.zeros((self.config.horizon, action_size)))
-
-    @property
-    def longest(self) -> int:
-        """H: how many steps a plan has at most."""
-        return self.config.horizon
+        super().__init__(config, box)
 
     def search(
         self,
         model: PlanningModel,
         start: PlanStart,
-        state: MPPIState,
+        state: Plan,
         *,
         key: PRNGKeyArray,
         explore: bool | Array = False,
@@ -149,7 +133,7 @@ class MPPI(Planner):
         unit = firsts[jax.random.choice(draw_key, config.elites, p=weights)]
         unit = explored(unit, std[0], explore, key=noise_key)
         return Decision(
-            self.box.from_unit(unit), MPPIState(within(mean, horizon)), Diagnostics(value, jnp.mean(std[0]), nonfinite)
+            self.box.from_unit(unit), Plan(within(mean, horizon)), Diagnostics(value, jnp.mean(std[0]), nonfinite)
         )
 
     def _noise(self, shape: tuple[int, int, int], *, key: PRNGKeyArray) -> Array:

@@ -15,8 +15,9 @@ from koopax.agents.tdmpc.config import LOSS_TERMS, TDMPCConfig
 from koopax.agents.tdmpc.losses import Windows, model_loss, policy_loss
 from koopax.agents.tdmpc.networks import Network, Targets, WorldModel, make_policy
 from koopax.agents.tdmpc.planning_model import AgentModel
-from koopax.planning.mppi import MPPI, MPPIConfig, MPPIState
+from koopax.planning.mppi import MPPI, MPPIConfig
 from koopax.planning.planner import Decision
+from koopax.planning.searching import Plan
 
 
 class Learner(NamedTuple):
@@ -156,7 +157,7 @@ def decide(
     model: WorldModel,
     policy: Network,
     observations: Float[Array, "environment state"],
-    plans: MPPIState,
+    plans: Plan,
     mode: Mode,
     seeds: Int[Array, " environment"],
     config: TDMPCConfig,
@@ -170,7 +171,7 @@ def decide(
     planner = make_planner(config, plans.mean.shape[1])
     agent = AgentModel(model, policy, config.policy_std)
 
-    def one(observation: Array, plan: MPPIState, seed: Array) -> Decision:
+    def one(observation: Array, plan: Plan, seed: Array) -> Decision:
         return planner.plan(
             agent,
             observation,
@@ -184,6 +185,6 @@ def decide(
     return jax.vmap(one)(observations, plans, seeds)
 
 
-def fresh_plans(length: int, action_size: int, count: int) -> MPPIState:
+def fresh_plans(length: int, action_size: int, count: int) -> Plan:
     """Plans of that length at the start of `count` episodes."""
-    return MPPIState(jnp.zeros((count, length, action_size)))
+    return Plan(jnp.zeros((count, length, action_size)))
