@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.data.windows import Windows, WindowSampler
@@ -90,6 +92,12 @@ def _part(rows: Int[Array, " batch"], axis: str) -> Int[Array, " part"]:
     return jax.lax.dynamic_slice_in_dim(rows, size * jax.lax.axis_index(axis), size)
 
 
+def _averaged(tree: Any, axis: str) -> Any:
+    """The mean over devices, in one message: each has its price, however small it is."""
+    flat, restored = ravel_pytree(tree)
+    return restored(jax.lax.pmean(flat, axis))
+
+
 def train_step(
     state: TrainState,
     windows: Windows,
@@ -111,7 +119,7 @@ def train_step(
     own = here.batch_size if of_frames else fastest_microbatch(here, state.model.config.core)
     size = config.microbatch_size or own
     found = mean_over_microbatches(differentiate, windows, size)
-    (value, terms), gradients = found if axis is None else jax.lax.pmean(found, axis)
+    (value, terms), gradients = found if axis is None else _averaged(found, axis)
     updates, optimiser_state = optimiser(config).update(gradients, state.optimiser, parameters)
     rate = learning_rate(progress, config)
     updates = jax.tree.map(lambda update: -rate * update, updates)
