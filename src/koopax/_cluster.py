@@ -32,6 +32,16 @@ _PACKAGE = "koopax"
 Work = Callable[[Path], Any]
 
 
+def _show_token() -> None:
+    """Have Ray show its token, if there is one: a cluster that was started beside one asks for it, others don't mind.
+
+    `ray start` looks for a token by itself, but whoever connects has to be told to, before Ray is imported.
+    """
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if os.environ.get("RAY_AUTH_TOKEN") or path.is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
 class StoppedError(Exception):
     """Ctrl-C while jobs ran: what is finished has come back, and so have the last checkpoints of the others."""
 
@@ -48,11 +58,12 @@ class Cluster:
         """Connect to `address`: HOST:PORT, ray://HOST:PORT or auto; None starts Ray on this machine alone."""
         if not has_ray():
             raise KoopaxError("--cluster needs Ray, which is not installed: pip install 'koopax[cluster]'.")
-        import ray
-
         self.address = address or "this machine"
         if address is not None:
             _reach(address)
+            _show_token()
+        import ray
+
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
         if address is None:

@@ -132,8 +132,8 @@ class Nodes:
         return subprocess.Popen([BIN / "ray", "start", *options], env=env, stdout=log, stderr=log)
 
     def _wait(self, count, seconds=240):
-        count_them = "print(sum(node['Alive'] for node in ray.nodes()))"
-        script = f"import ray; ray.init('{self.address}', logging_level='ERROR'); {count_them}"
+        count_them = "import ray; print(sum(node['Alive'] for node in ray.nodes()))"
+        script = f"from koopax._cluster import Cluster; Cluster('{self.address}'); {count_them}"
         until = time.monotonic() + seconds
         while time.monotonic() < until and all(process.poll() is None for process in self.processes):
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -156,10 +156,14 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes(tmp_path_factory):
+def nodes(tmp_path_factory, monkeypatch):
+    """With a token, as there is on every machine where Ray has once started by itself."""
     # Paths of sockets must be short.
     import tempfile
 
+    token = tmp_path_factory.mktemp("ray") / "token"
+    token.write_text("7e5c" * 16)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     with tempfile.TemporaryDirectory(prefix="kx", ignore_cleanup_errors=True) as folder:
         found = Nodes(folder)
         yield found
