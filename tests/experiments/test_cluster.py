@@ -122,12 +122,12 @@ class Nodes:
         head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}")
         self.processes = [self._start(*head, *common)]
         self._wait(1)
-        self.processes.append(self._start(f"--address={self.address}", *common))
+        self.processes.append(self._start(f"--address={self.address}", *common, RAY_AUTH_MODE="token"))
         self._wait(2)
 
     @staticmethod
-    def _start(*options):
-        env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+    def _start(*options, **environment):
+        env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"} | environment
         log = subprocess.DEVNULL
         return subprocess.Popen([BIN / "ray", "start", *options], env=env, stdout=log, stderr=log)
 
