@@ -101,24 +101,16 @@ class Cluster:
 
     def _check(self) -> None:
         """Raise unless every machine has this version of koopax."""
-        ray, package = self._ray, _PACKAGE
-
-        def installed() -> str | None:  # by value: the machine may not have koopax
-            from importlib.metadata import PackageNotFoundError, version
-
-            try:
-                return version(package)
-            except PackageNotFoundError:
-                return None
-
+        ray = self._ray
+        asking = ray.remote(importlib.metadata.version)  # which a machine without koopax has as well
         nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-        asked = [
-            ray.remote(installed).options(num_cpus=0, scheduling_strategy=_on(node["NodeID"])).remote()
-            for node in nodes
-        ]
+        asked = [asking.options(num_cpus=0, scheduling_strategy=_on(node["NodeID"])).remote(_PACKAGE) for node in nodes]
         mine = importlib.metadata.version(_PACKAGE)
         for node, answer in zip(nodes, asked, strict=True):
-            found = ray.get(answer)
+            try:
+                found = ray.get(answer)
+            except importlib.metadata.PackageNotFoundError:  # raised there, and so here
+                found = None
             if found != mine:
                 has = "no koopax" if found is None else f"koopax {found}"
                 raise KoopaxError(
