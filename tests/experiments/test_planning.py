@@ -118,8 +118,8 @@ def test_smoke_stops_and_goes_on(tmp_path):
     while not list(results.glob("cells/*.json")) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert process.returncode == 130
+    said = process.communicate()[1]
+    assert process.returncode == 130, said
     before = {path.name: path.read_text() for path in results.glob("cells/*.json")}
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
