@@ -73,12 +73,14 @@ def test_programs_in_memory_are_let_go_before_there_is_no_room_for_more(monkeypa
 
 
 def test_a_training_that_makes_room_is_the_same_training(monkeypatch):
-    trained = []
+    trained, cleared, clear = [], [], jax.clear_caches
+    monkeypatch.setattr(jax, "clear_caches", lambda: cleared.append(len(trained)) or clear())
     for share in (2.0, 0.0):  # never, and whenever something is compiled
         monkeypatch.setattr(_compilations, "MOST_MAPPED", share)
         episodes = random_episodes([12, 15, 12])
         model = koopax.DynamicsModel.create("mlp", episodes, latent_size=4, key=jax.random.key(0))
         run = koopax.fit(model, episodes, validation=episodes, horizon=5, steps=4, batch_size=2, progress=False)
         trained.append(jax.tree.leaves(eqx.filter(run.model, eqx.is_array)))
+    assert set(cleared) == {1}  # in the second one only
     for left, right in zip(*trained, strict=True):
         np.testing.assert_array_equal(left, right)
