@@ -30,6 +30,7 @@ from koopax.planning.icem import coloured_noise
 from koopax.planning.lqr import LQR, Affine
 from koopax.planning.mppi import MPPI, MPPIConfig, elite_weights
 from koopax.planning.protocol import Box, discounted_return, follow_policy, ranked, restarted
+from koopax.planning.searching import Plan
 
 every_search = pytest.mark.parametrize("name", SEARCHES)
 # By how much a planner's cost may exceed the optimum's. MPPI acts on a drawn elite, so it never quite settles.
@@ -318,6 +319,22 @@ def test_elite_weights():
     weights = elite_weights(jnp.array([2.0, 1.0, -jnp.inf]), 0.5)
     np.testing.assert_allclose(weights, np.array([1, np.exp(-0.5), 0]) / (1 + np.exp(-0.5)), rtol=1e-6)
     np.testing.assert_allclose(elite_weights(jnp.full(4, -jnp.inf), 0.5), 0.25)
+
+
+def test_fading_noise_leaves_later_steps_of_a_plan_as_they_were():
+    plan = Plan(jnp.linspace(-0.8, 0.8, 6)[:, None])
+
+    def moved(**settings):
+        planner = make_search("mppi", Box(), horizon=6, samples=64, momentum=0.0, **settings)
+        found = decide(planner, DoubleIntegrator(), jnp.array([1.0, 0.0]), plan, jax.random.key(0), False, 6)
+        before = jnp.concatenate([plan.mean[1:], jnp.zeros((1, 1))])
+        return np.abs(found.state.mean - before)[:, 0]
+
+    faded = moved(std_decay=0.1)
+    assert faded[0] > 0.1
+    # Candidates of step t deviate by 2 · 0.1ᵗ, and the mean of elites by a few of these at most.
+    assert np.all(faded < 4 * 2 * 0.1 ** np.arange(6))
+    assert np.max(moved()[1:]) > 0.1, "without it later steps move as well"
 
 
 def test_only_ended_episodes_start_anew():

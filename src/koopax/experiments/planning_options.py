@@ -2,7 +2,7 @@
 
 In every arm but "short plans" plans reach 20 steps after 4750 decisions, so that most of a run is planned that far. The
 options that go beyond the horizon (normalised latents, more Q heads, more updates, a smaller reward head, which makes
-long plans cheaper) are tried on the MLP arm as well.
+long plans cheaper, twice the windows with values at fewer of their steps) are tried on the MLP arm as well.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,15 @@ BEYOND = {
     "5 critics": {"critics": 5},
     "2 updates a decision": {"updates_per_decision": 2.0},
     "thin reward": {"reward_hidden": (128,)},
+    "wide batches": {"batch_size": 128, "value_steps": 2},
 }
 KOOPMAN: Mapping[str, Mapping[str, Any]] = {
     "grown": {},
     "lambda 0.8": {"plan_lambda": 0.8, "value_points": 4},
     "rho 0.9": {"decay": 0.9},
     "smooth noise": {"noise_exponent": 2.0},
+    "fading noise": {"std_decay": 0.85},
+    "fading noise, lambda 0.8": {"std_decay": 0.85, "plan_lambda": 0.8, "value_points": 4},
     "short plans": {"plan_growth": 6_250},
     "trusted length": {"plan_trust": 0.3},
     "narrow start": {"std_limit": 0.5},
@@ -97,7 +100,11 @@ def _cell(task: str, label: str, seed: int, budget: OptionsBudget) -> AgentCell:
     # The sizes of a budget stand behind what an arm changes.
     settings = {**budget.changes, **changes, "steps": budget.steps, "task": task, "seed": seed}
     config = tdmpc_arm(dynamics, published=budget.published, **settings)
-    return AgentCell(f"{task}-{label.replace(' ', '-')}-seed{seed}", {"task": task, "arm": label, "seed": seed}, config)
+    return AgentCell(
+        f"{task}-{label.replace(' ', '-').replace(',', '')}-seed{seed}",
+        {"task": task, "arm": label, "seed": seed},
+        config,
+    )
 
 
 def summarise(found: list[dict[str, Any]]) -> Summary:

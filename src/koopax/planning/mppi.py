@@ -4,6 +4,9 @@ In each iteration candidates are drawn around a mean plan, the best K are kept, 
 
     w_i ∝ exp(τ (G_i − max G)),   μ ← m μ + (1 − m) Σ w_i a_i,   σ² ← Σ w_i (a_i − Σ w_j a_j)²,  σ in [σ_min, σ_max].
 
+In long plans the noise of many later actions hides what the first one is worth. With φ = `std_decay` < 1 it fades: both
+bounds of σ at step t of a plan are scaled by φᵗ, so that later actions stay close to the last plan.
+
 One elite of the last iteration is drawn by its weight, and its first action is taken. A model that proposes candidates
 (its policy's) has them compete in every iteration.
 """
@@ -55,6 +58,8 @@ class MPPIConfig:
     """σ_min, unless a decision brings its own."""
     max_std: float = 2.0
     """σ_max, and σ at the start of every decision."""
+    std_decay: float = 1.0
+    """φ: what the bounds of σ are multiplied by from one step of a plan to the next."""
     noise_exponent: float = 0.0
     """β of the candidates' noise along time, as in iCEM: 0 is white, 2 a random walk."""
     discount: float = 0.99
@@ -65,7 +70,9 @@ class MPPIConfig:
     """Steps at which that mean has values."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "horizon", "samples", "iterations", "elites", "value_points", elites=self.samples)
+        check_positive(
+            self, "horizon", "samples", "iterations", "elites", "value_points", "std_decay", elites=self.samples
+        )
 
 
 class MPPI(SearchingPlanner):
@@ -90,7 +97,9 @@ class MPPI(SearchingPlanner):
     ) -> Decision:
         """As `Planner.search`; `min_std` is the lower bound of σ for this decision and may be traced."""
         config = self.config
-        least = config.min_std if min_std is None else min_std
+        fade = (config.std_decay ** jnp.arange(config.horizon, dtype=float))[:, None]
+        least = fade * (config.min_std if min_std is None else min_std)
+        most = jnp.broadcast_to(fade * config.max_std, state.mean.shape)
         propose_key, search_key, draw_key, noise_key = jax.random.split(key, 4)
         proposals = self._proposals(model, start, state.mean.shape[-1], key=propose_key)
 
@@ -122,10 +131,10 @@ class MPPI(SearchingPlanner):
             centre = jnp.einsum("k,hka->ha", weights, elites)
             spread = jnp.sqrt(jnp.einsum("k,hka->ha", weights, (elites - centre[:, None]) ** 2))
             mean = config.momentum * mean + (1 - config.momentum) * centre
-            std = jnp.clip(spread, least, config.max_std)
+            std = jnp.clip(spread, least, most)
             return (mean, std), (elites[0], weights, values[0], jnp.mean(~jnp.isfinite(found)))
 
-        first = shifted(state.mean), jnp.full_like(state.mean, config.max_std)
+        first = shifted(state.mean), most
         keys = jax.random.split(search_key, config.iterations)
         (mean, std), history = jax.lax.scan(iterate, first, keys)
         firsts, weights, value, nonfinite = jax.tree.map(lambda leaf: leaf[-1], history)

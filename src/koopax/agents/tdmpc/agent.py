@@ -130,6 +130,7 @@ def make_planner(config: TDMPCConfig, length: int) -> MPPI:
             temperature=config.temperature,
             momentum=config.momentum,
             max_std=config.std_limit,
+            std_decay=1.0 if config.std_decay is None else config.std_decay,
             noise_exponent=config.noise_exponent,
             discount=config.discount,
             mixing=config.plan_lambda,

@@ -137,6 +137,8 @@ class TDMPCConfig(AgentConfig):
     """Share of the old plan that stays in an iteration."""
     std_limit: float = 2.0
     """Standard deviation of candidates in the first iteration, and its upper bound later."""
+    std_decay: float | None = None
+    """What bounds of that deviation are multiplied by from one step of a plan to the next; None: nothing."""
     noise_exponent: float = 0.0
     """β of candidates' noise along time: 0 is white, 2 a random walk."""
     plan_lambda: float = 1.0
@@ -188,9 +190,10 @@ class TDMPCConfig(AgentConfig):
             raise KoopaxError(f"{self.elites} elites can't be chosen from {self.samples} samples; take fewer elites.")
         if self.action_repeat is not None and self.action_repeat < 1:
             raise KoopaxError(f"action_repeat is {self.action_repeat}; it must be at least 1.")
-        for name in ("decay", "value_decay", "plan_lambda"):
-            if not 0 < getattr(self, name) <= 1:
-                raise KoopaxError(f"{name} is {getattr(self, name)}; it must be above 0 and at most 1.")
+        for name in ("decay", "value_decay", "plan_lambda", "std_decay"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise KoopaxError(f"{name} is {value}; it must be above 0 and at most 1.")
 
     @property
     def environment(self) -> str:
