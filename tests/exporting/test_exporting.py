@@ -20,7 +20,7 @@ SMALL = {"encoder_hidden": (8,), "decoder_hidden": (8,), "latent_size": 6}
 KOOPMAN = {**SMALL, "action_embedding": 3, "action_hidden": (5,)}
 MODELS = {
     "koopman": ("koopman", KOOPMAN),
-    "koopman with a history": ("koopman", {**KOOPMAN, "action_history": 3, "reencode_every": 4}),
+    "koopman with a history": ("koopman", {**KOOPMAN, "action_history": 3, "pilot_modes": 2, "reencode_every": 4}),
     "bilinear": ("koopman", {**KOOPMAN, "bilinear": True, "adaptive": True, "context_size": 2, "reward_hidden": (4,)}),
     "mlp": ("mlp", {**SMALL, "hidden": 7, "activation": "elu"}),
     "gru": ("gru", {**SMALL, "reencode_every": 1}),

@@ -24,6 +24,10 @@ SMALL = {
 }
 VARIANTS = {name: (name, options) for name, options in SMALL.items()} | {
     "koopman-remembering": ("koopman", SMALL["koopman"] | {"action_history": 3, "context_size": 2}),
+    "koopman-piloted": (
+        "koopman",
+        SMALL["koopman"] | {"action_history": 2, "pilot_modes": 2, "context_size": 2},
+    ),
     "mlp-plain": ("mlp", {"hidden": 12}),
     "mlp-told": ("mlp", {"hidden": 12, "hidden_layers": 2, "activation": "elu"}),
     "gru-plain": ("gru", {}),
@@ -104,7 +108,7 @@ def test_candidates_from_one_start_equal_separate_rollouts(variant):
 
 
 @pytest.mark.quick("8-3|2-5")
-@pytest.mark.parametrize("variant", [*CORES, "koopman-remembering"])
+@pytest.mark.parametrize("variant", [*CORES, "koopman-remembering", "koopman-piloted"])
 @pytest.mark.parametrize(("horizon", "stride"), [(9, 3), (8, 3), (2, 5), (4, 1)])
 def test_every_nth_latent_is_one_of_all(variant, horizon, stride):
     core, batch = small(variant), 3
@@ -118,8 +122,9 @@ def test_every_nth_latent_is_one_of_all(variant, horizon, stride):
         close(some(core, jnp.asarray(first))[: len(wanted)], everything[wanted])
 
 
-def test_gradients_of_every_nth_latent_are_those_of_all():
-    core = small("koopman-remembering")
+@pytest.mark.parametrize("variant", ["koopman-remembering", "koopman-piloted"])
+def test_gradients_of_every_nth_latent_are_those_of_all(variant):
+    core = small(variant)
     rng = np.random.default_rng(6)
     starts = jnp.asarray(rng.normal(size=(2, core.latent_size)))
     actions = jnp.asarray(rng.normal(size=(7, 2, ACTIONS)))
@@ -453,22 +458,36 @@ def dssm_twin(core, latent, actions, durations):
     return np.stack(tokens[1:])
 
 
+def held(spectrum, matrix, duration):
+    """λ̄ of a step of that duration, and L̄ as a function of what pushes."""
+    decay, frequency = (np.asarray(rate) for rate in spectrum.rates())
+    rates, step = decay + 1j * frequency, float(spectrum.time_step())
+    transition = np.exp(rates * step * duration)
+    gain = np.asarray(spectrum.input_scale()) * (transition - 1.0) / rates
+    return transition, lambda pushed: gain * ((np.asarray(matrix[0]) + 1j * np.asarray(matrix[1])) @ pushed)
+
+
 def koopman_twin(core, latent, actions, durations):
-    modes, past = core.modes_size // 2, core.action_history - 1
-    state = latent[:modes] + 1j * latent[modes : 2 * modes]
+    modes, past, piloting = core.modes_size // 2, core.action_history - 1, core.pilot_size // 2
     known = 2 * modes + past * ACTIONS
-    line, context = [*latent[2 * modes : known].reshape(past, ACTIONS), *actions], latent[known:]
-    decay, frequency = (np.asarray(rate) for rate in core.spectrum.rates())
-    rates, step = decay + 1j * frequency, float(core.spectrum.time_step())
-    matrix = np.asarray(core.input_real) + 1j * np.asarray(core.input_imag)
+    line = [*latent[2 * modes : known].reshape(past, ACTIONS), *actions]
+    state = latent[:modes] + 1j * latent[modes : 2 * modes]
+    pilot = latent[known : known + piloting] + 1j * latent[known + piloting : known + 2 * piloting]
+    context = latent[known + 2 * piloting :]
     first, last = core.action_encoder.layers
     latents = []
     for t, duration in enumerate(durations):
-        embedded = linear(last, np.maximum(linear(first, np.concatenate([*line[t : t + past + 1], context])), 0.0))
-        inputs = matrix @ (embedded[: len(embedded) // 2] + 1j * embedded[len(embedded) // 2 :])
-        transition = np.exp(rates * step * duration)
-        state = transition * state + np.asarray(core.spectrum.input_scale()) * (transition - 1.0) / rates * inputs
-        latents.append(np.concatenate([state.real, state.imag, *line[t + 1 : t + past + 1], context]))
+        recent = np.concatenate(line[t : t + past + 1])
+        seen = np.concatenate([recent, pilot.real, pilot.imag, context])
+        embedded = linear(last, np.maximum(linear(first, seen), 0.0))
+        pushed = embedded[: len(embedded) // 2] + 1j * embedded[len(embedded) // 2 :]
+        transition, inputs = held(core.spectrum, (core.input_real, core.input_imag), duration)
+        state = transition * state + inputs(pushed)
+        if core.pilot is not None:
+            transition, inputs = held(core.pilot.spectrum, (core.pilot.input_real, core.pilot.input_imag), duration)
+            pilot = transition * pilot + inputs(recent)
+        remembered = line[t + 1 : t + past + 1]
+        latents.append(np.concatenate([state.real, state.imag, *remembered, pilot.real, pilot.imag, context]))
     return np.stack(latents)
 
 

@@ -20,7 +20,7 @@ from koopax.planning.trained import box_of, control_trained
 
 STATES, ACTIONS, HORIZON, CANDIDATES = 3, 1, 5, 4
 SMALL = {
-    "koopman": {"action_embedding": 3, "action_hidden": (4,), "action_history": 3, "context_size": 2},
+    "koopman": {"action_embedding": 3, "action_hidden": (4,), "action_history": 3, "pilot_modes": 2, "context_size": 2},
     "mlp": {"hidden": 8},
     "gru": {},
     "transformer": {"layers": 1, "heads": 2, "feedforward": 8, "context": 8},

@@ -91,7 +91,11 @@ def _(core: KoopmanCore, horizon: int, batch_size: int, stride: int = 1) -> Flop
     rows, modes = batch_size * horizon, core.modes_size // 2
     embedded = 2 * core.input_real.shape[1]
     each = _network(core.action_encoder, of_data=True) + _product(embedded, core.modes_size)
-    return Flops(rows * each, batch_size * -(-horizon // stride) * 24.0 * modes)
+    recurrent = batch_size * -(-horizon // stride) * 24.0 * modes
+    if core.pilot is not None:  # all of its steps are seen
+        each += _product(core.pilot.input_real.shape[1], core.pilot_size)
+        recurrent += rows * 12.0 * core.pilot_size
+    return Flops(rows * each, recurrent)
 
 
 @core_flops.register

@@ -78,9 +78,9 @@ def correct(model: DynamicsModel, noise: FilterNoise | None, now: Estimate, stat
         moved = _apply(gain, (seen - believed)[:width])
         # What is not a mode is not filtered. In the place of past actions a prediction has them as they were, and an
         # encoder without a history what it has learned to say there, which goes with its own modes: each counts as much
-        # as its modes do. The context is what the encoder says now.
+        # as its modes do, and so does a pilot. The context is what the encoder says now.
         share = jnp.mean(gain if gain.ndim == 1 else jnp.diag(gain))
-        held = slice(width, width + model.core.remembered_actions * model.config.action_size)
+        held = slice(width, model.core.predicted_size)
         corrected = seen.at[:width].set(believed[:width] + moved)
         corrected = corrected.at[held].set(believed[held] + share * (seen - believed)[held])
     unseen = now.past._replace(states=now.past.states.at[-1].set(jnp.nan))

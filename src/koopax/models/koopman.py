@@ -1,16 +1,17 @@
 """The diagonal Koopman core: linear latent dynamics with control, unrolled over every step at once.
 
-    u_t = f_φ(a_{t−h+1}, …, a_t)             the action encoder, a small MLP onto ℂˡ; h = 1 in the paper
+    u_t = f_φ(a_{t−h+1}, …, a_t, y_t)        the action encoder, a small MLP onto ℂˡ; h = 1 and no pilot y in the paper
     x_{t+1} = Λ̄ x_t + L̄ u_t                  Λ̄ = exp(Λ Δt),  L̄ = Λ⁻¹ (Λ̄ − 1) L
 
 Λ is diagonal, so the unrolled dynamics is a recurrence in each mode (`koopax.models.recurrence`). No network is
 applied in sequence: every action is encoded at once, and gradients through k steps are scaled by exactly
 exp(k Δt μ_j) in mode j (theorem 3.1).
 
-What an action does depends on the state, which a linear system can't express. Two things tell much of it and are known
-beforehand, so that the core stays Markovian in its latent and parallel in time when the latent holds them as well:
-with h > 1 the last h − 1 actions, as delay coordinates, and with a context what the encoder says of the start, as
-coordinates that stand still. A context serves plans of some steps that begin at an observed state; it grows stale.
+What an action does depends on the state, which a linear system can't express. Three things tell much of it and are
+known beforehand, so that the core stays Markovian in its latent and parallel in time when the latent holds them as
+well: with h > 1 the last h − 1 actions, as delay coordinates; a pilot, a thin linear system that runs ahead
+(`koopax.models.pilot`); and with a context what the encoder says of the start, as coordinates that stand still. A
+context serves plans of some steps that begin at an observed state; it grows stale.
 
 Two more go beyond a linear input, K(u) of section 2 of the paper, and remain diagonal and parallel in time:
 
@@ -31,6 +32,7 @@ from koopax._errors import KoopaxError
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.models.latent import CandidateStart, LatentDynamics, steps_every
 from koopax.models.networks import MLP, Linear, LinearPath, is_affine, over_rows
+from koopax.models.pilot import Pilot
 from koopax.models.recurrence import Method, Pair, linear_recurrence, multiply, powers
 from koopax.models.spectrum import Discrete, Modulation, Spectrum, discretise, make_spectrum
 
@@ -42,11 +44,12 @@ class KoopmanCore(LatentDynamics):
     """x_{t+1} = Λ̄ x_t + L̄ u_t with diagonal Λ̄.
 
     A latent holds the modes' real parts, then the imaginary ones, then the actions it remembers, oldest first, then
-    the context.
+    the pilot and the context.
     """
 
     action_encoder: MLP | LinearPath
     modulator: Linear | None
+    pilot: Pilot | None
     input_real: Float[Array, "modes embedding"]
     input_imag: Float[Array, "modes embedding"]
     spectrum: Spectrum
@@ -70,6 +73,7 @@ class KoopmanCore(LatentDynamics):
         action_embedding: int = 64,
         action_hidden: tuple[int, ...] = (128,),
         action_history: int = 1,
+        pilot_modes: int = 0,
         context_size: int = 0,
         linear_path: bool = False,
         bilinear: bool = False,
@@ -81,7 +85,8 @@ class KoopmanCore(LatentDynamics):
         """Build the core.
 
         Args:
-            latent_size: twice the number of modes; the latent is wider by the actions that it remembers.
+            latent_size: twice the number of modes; the latent is wider by the actions that it remembers, the pilot and
+                the context.
             action_size: components of an action.
             spectrum: by name, see `koopax.models.spectrum`.
             spectrum_options: keyword arguments of that spectrum.
@@ -90,6 +95,7 @@ class KoopmanCore(LatentDynamics):
             action_embedding: complex numbers that an action is encoded into (l).
             action_hidden: widths of the action encoder's hidden layers.
             action_history: how many of the latest actions the action encoder sees (h).
+            pilot_modes: modes of a pilot, which the action encoder sees besides; 0 for none.
             context_size: how many numbers about the start the action encoder sees besides.
             linear_path: whether actions also enter linearly, beside the action encoder's network.
             bilinear: whether eigenvalues depend on the action.
@@ -107,6 +113,8 @@ class KoopmanCore(LatentDynamics):
             raise KoopaxError(f"action_embedding is {action_embedding}: use 1 or more complex numbers.")
         if action_history < 1:
             raise KoopaxError(f"action_history is {action_history}: use 1 for the present action alone, or more.")
+        if pilot_modes < 0:
+            raise KoopaxError(f"pilot_modes is {pilot_modes}: use 0 for none, or more.")
         if context_size < 0:
             raise KoopaxError(f"context_size is {context_size}: use 0 for none, or more.")
         if adaptive and context_size == 0:
@@ -119,7 +127,8 @@ class KoopmanCore(LatentDynamics):
                 "leave one of them out."
             )
         modes = latent_size // 2
-        seen = action_history * action_size + context_size
+        actions_seen = action_history * action_size
+        seen = actions_seen + 2 * pilot_modes + context_size
         encoder_key, real_key, imag_key, spectrum_key = jax.random.split(key, 4)
         network = LinearPath if linear_path else MLP
         self.action_encoder = network((seen, *action_hidden, 2 * action_embedding), key=encoder_key)
@@ -132,6 +141,8 @@ class KoopmanCore(LatentDynamics):
         # Begun at zero: eigenvalues are the spectrum's own until something is learned of them.
         flat = jax.tree.map(jnp.zeros_like, Linear(told, 2 * modes, use_bias=False, key=key)) if told else None
         self.modulator = flat
+        pilot_key = jax.random.fold_in(key, 1)  # a core without one begins as it did before there were any
+        self.pilot = Pilot(pilot_modes, actions_seen, key=pilot_key) if pilot_modes else None
         self.modes_size = latent_size
         self.latent_size = latent_size + seen - action_size
         self.action_size = action_size
@@ -148,7 +159,7 @@ class KoopmanCore(LatentDynamics):
         durations: Float[Array, " time"] | None = None,
     ) -> Float[Array, "time latent"]:
         """x_1 … x_T, every step at once."""
-        seen, remembered = self.delays(latent, actions)
+        seen, remembered = self.delays(latent, actions, durations)
         embedded = jax.vmap(self.action_encoder)(seen)
         discrete = discretise(self.spectrum, durations, self.modulation(embedded, latent))
         real, imag = linear_recurrence(
@@ -205,7 +216,7 @@ class KoopmanCore(LatentDynamics):
         if self.modulator is not None:
             return super().start_candidates(latent, horizon)
         moved = multiply(powers(discretise(self.spectrum).transition, horizon), self.halves(latent))
-        # What a latent remembers of actions is the candidates' own from the first step on.
+        # What a latent holds of actions, and of a pilot that they push, is the candidates' own from the first step on.
         no_actions = jnp.zeros((horizon, self.latent_size - self.modes_size), latent.dtype)
         free = jnp.concatenate([latent[None], jnp.concatenate([*moved, no_actions], axis=-1)])
         return CandidateStart(latent, free)
@@ -285,16 +296,28 @@ class KoopmanCore(LatentDynamics):
         return latent.at[end - known * self.action_size : end].set(jnp.where(jnp.isnan(given), held, given))
 
     def delays(
-        self, latent: Float[Array, " latent"], actions: Float[Array, "time action"]
+        self,
+        latent: Float[Array, " latent"],
+        actions: Float[Array, "time action"],
+        durations: Float[Array, " time"] | None = None,
     ) -> tuple[Float[Array, "time seen"], Float[Array, "time remembered"]]:
-        """At each step, what the action encoder sees, and what the latent after it remembers: actions, then context."""
+        """At each step, what the action encoder sees, and what the latent after it holds: actions, pilot, context."""
         horizon, past = actions.shape[0], self.remembered_actions
-        context = latent[self.latent_size - self.context_size :]
+        pilot, context = jnp.split(latent[self.modes_size + past * self.action_size :], [self.pilot_size])
         line = jnp.concatenate([self.known_actions(latent), actions])
         still = jnp.broadcast_to(context, (horizon, self.context_size))
-        seen = [line[delay : delay + horizon] for delay in range(past + 1)]
+        seen = jnp.concatenate([line[delay : delay + horizon] for delay in range(past + 1)], axis=-1)
         remembered = [line[delay + 1 : delay + 1 + horizon] for delay in range(past)]
-        return jnp.concatenate([*seen, still], axis=-1), jnp.concatenate([*remembered, still], axis=-1)
+        if self.pilot is None:
+            return jnp.concatenate([seen, still], axis=-1), jnp.concatenate([*remembered, still], axis=-1)
+        after = self.pilot.rollout(pilot, seen, durations, recurrence=self.recurrence)
+        before = jnp.concatenate([pilot[None], after[:-1]])
+        return jnp.concatenate([seen, before, still], axis=-1), jnp.concatenate([*remembered, after, still], axis=-1)
+
+    @property
+    def pilot_size(self) -> int:
+        """Numbers of the pilot in a latent."""
+        return 0 if self.pilot is None else 2 * self.pilot.input_real.shape[0]
 
     @property
     def predicted_size(self) -> int:
@@ -332,9 +355,9 @@ class KoopmanCore(LatentDynamics):
         duration: Float[Array, ""] | None = None,
     ) -> Float[Array, " latent"]:
         """x_1 = λ̄ x_0 + c_0."""
-        seen, remembered = self.delays(latent, action[None])
-        embedded = jax.vmap(self.action_encoder)(seen)
         durations = None if duration is None else jnp.asarray(duration)[None]
+        seen, remembered = self.delays(latent, action[None], durations)
+        embedded = jax.vmap(self.action_encoder)(seen)
         discrete = discretise(self.spectrum, durations, self.modulation(embedded, latent))
         inputs = self.inputs(embedded, discrete)
         moved = multiply(discrete.transition, self.halves(latent))
