@@ -20,6 +20,7 @@ from koopax.experiments.summaries import Summary, markdown
 
 FIXED = {"horizon": 20, "plan_growth": 250, "plan_lambda": 1.0, "value_points": 1, "decay": 0.5}
 """What the arms of the Koopman core have in common, unless it is what they change."""
+PILOT = (("pilot_modes", 32), ("context_size", 0))
 BEYOND = {
     "SimNorm": {"latent_norm": "simplex", "consistency_weight": 20.0},
     "5 critics": {"critics": 5},
@@ -37,6 +38,11 @@ KOOPMAN: Mapping[str, Mapping[str, Any]] = {
     "short plans": {"plan_growth": 6_250},
     "trusted length": {"plan_trust": 0.3},
     "narrow start": {"std_limit": 0.5},
+    "pilot": {"core_options": PILOT},
+    "pilot, lambda 0.8": {"core_options": PILOT, "plan_lambda": 0.8, "value_points": 4},
+    "pilot, fading noise": {"core_options": PILOT, "std_decay": 0.85},
+    "pilot, wide batches": {"core_options": PILOT, "batch_size": 128, "value_steps": 2},
+    "pilot H=5": {"core_options": PILOT, "horizon": 5, "plan_growth": 6_250},
     "bilinear": {"core_options": (("bilinear", True),)},
     "context refreshed": {"refresh_every": 5, "refresh": "context"},
     "latent renewed": {"refresh_every": 5, "refresh": "latent"},
