@@ -50,11 +50,13 @@ def made_of(cell: AgentCell) -> dict[str, Any]:
 
 
 def deciding(made_of: dict[str, Any]) -> dict[str, Any]:
-    """What decides a cell's numbers: an agent that predicts nothing has no use for the settings of predictions."""
+    """What decides a cell's numbers: an agent that predicts nothing has no use for the settings of predictions.
+
+    Of the core's options all count, those that were given and the others: they stand in `core`.
+    """
     config = made_of["config"]
-    if config.get("dynamics") != PLAIN:
-        return made_of
-    return made_of | {"config": {name: value for name, value in config.items() if name not in OF_PREDICTIONS}}
+    idle = OF_PREDICTIONS if config.get("dynamics") == PLAIN else ("core_options",)
+    return made_of | {"config": {name: value for name, value in config.items() if name not in idle}}
 
 
 def run_cell(cell: AgentCell, folder: Path, watcher: Watcher) -> dict[str, Any]:

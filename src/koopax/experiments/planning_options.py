@@ -18,9 +18,19 @@ from koopax.experiments.planning import TINY, curves
 from koopax.experiments.returns import names
 from koopax.experiments.summaries import Summary, markdown
 
-FIXED = {"horizon": 20, "plan_growth": 250, "plan_lambda": 1.0, "value_points": 1, "decay": 0.5}
+# Where the search began. Written out, so that arms stay what they were when the defaults change.
+CONTEXT = (("context_size", 64), ("pilot_modes", None))
+PILOT = (("context_size", 0), ("pilot_modes", 32))
+BATCHES = {"batch_size": 64, "value_steps": 5}
+FIXED = {
+    "horizon": 20,
+    "plan_growth": 250,
+    "plan_lambda": 1.0,
+    "value_points": 1,
+    "decay": 0.5,
+    "core_options": CONTEXT,
+}
 """What the arms of the Koopman core have in common, unless it is what they change."""
-PILOT = (("pilot_modes", 32), ("context_size", 0))
 BEYOND = {
     "SimNorm": {"latent_norm": "simplex", "consistency_weight": 20.0},
     "5 critics": {"critics": 5},
@@ -42,12 +52,21 @@ KOOPMAN: Mapping[str, Mapping[str, Any]] = {
     "pilot, lambda 0.8": {"core_options": PILOT, "plan_lambda": 0.8, "value_points": 4},
     "pilot, fading noise": {"core_options": PILOT, "std_decay": 0.85},
     "pilot, wide batches": {"core_options": PILOT, "batch_size": 128, "value_steps": 2},
+    "pilot, wide batches, small latent": {
+        "core_options": (("context_size", 0), ("pilot_modes", 16)),
+        "latent_size": 64,
+        "batch_size": 128,
+        "value_steps": 2,
+    },
     "pilot H=5": {"core_options": PILOT, "horizon": 5, "plan_growth": 6_250},
-    "bilinear": {"core_options": (("bilinear", True),)},
+    "bilinear": {"core_options": (*CONTEXT, ("bilinear", True))},
     "context refreshed": {"refresh_every": 5, "refresh": "context"},
     "latent renewed": {"refresh_every": 5, "refresh": "latent"},
     **BEYOND,
-    "thin path": {"reward_hidden": (128,), "core_options": (("action_hidden", (64,)), ("action_embedding", 16))},
+    "thin path": {
+        "reward_hidden": (128,),
+        "core_options": (*CONTEXT, ("action_hidden", (64,)), ("action_embedding", 16)),
+    },
 }
 ARMS: dict[str, tuple[str, Mapping[str, Any]]] = {
     **{f"koopman {name}": ("koopman", {**FIXED, **changes}) for name, changes in KOOPMAN.items()},
@@ -85,7 +104,8 @@ BUDGETS = {
         changes=TINY,
     ),
     "cpu": OptionsBudget(
-        steps=30_000, changes={"evaluate_every": 10_000, "final_episodes": 5, "checkpoint_seconds": 60.0}
+        steps=30_000,
+        changes={**BATCHES, "evaluate_every": 10_000, "final_episodes": 5, "checkpoint_seconds": 60.0},
     ),
     "paper": OptionsBudget(steps=100_000, seeds=3, published=True),
 }

@@ -34,12 +34,12 @@ REFRESHED = ("context", "latent")
 # Cores whose rollout can begin again at any of their latents.
 MARKOVIAN = ("koopman", "mlp", "gru", "linear")
 
-# A plan begins at an observed state, so its context says what actions do; other cores take their own defaults.
+# What an action does depends on where a plan has come to, which a pilot tells; other cores take their own defaults.
 CORE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "koopman": {
         "action_embedding": 32,
         "action_hidden": (128,),
-        "context_size": 64,
+        "pilot_modes": 32,
         "spectrum_options": {"highest_phase": 1.3},
     }
 }
@@ -80,7 +80,8 @@ class TDMPCConfig(AgentConfig):
     hidden: tuple[int, ...] = (256, 256)
     """Hidden layers of the policy and of each Q."""
     core_options: tuple[tuple[str, Any], ...] = ()
-    """Options of the core by name, over those in `CORE_OPTIONS`; pairs stand for mappings, as in `spectrum_options`."""
+    """Options of the core by name, over those in `CORE_OPTIONS`, of which None takes one back; pairs stand for
+    mappings, as in `spectrum_options`."""
     latent_norm: str = "none"
     """What heads and losses read of a latent: as it is, by its mean and variance, or simplices of 8 (SimNorm)."""
     refresh_every: int | None = None
@@ -91,9 +92,9 @@ class TDMPCConfig(AgentConfig):
     """Q heads; of more than two, two drawn for each update give its targets, and the first two value plans."""
     discount: float = 0.99
     """γ."""
-    batch_size: int = 64
+    batch_size: int = 128
     """Windows per update."""
-    value_steps: int = 5
+    value_steps: int = 2
     """V: first steps of each window at which values and policy are learned; no more than H."""
     learning_rate: float = 1e-3
     """Adam's step size."""
@@ -209,7 +210,8 @@ class TDMPCConfig(AgentConfig):
     def all_core_options(self) -> dict[str, Any]:
         """The core's options: the defaults for its kind and those given."""
         given = {name: dict(value) if name.endswith("_options") else value for name, value in self.core_options}
-        return {**CORE_OPTIONS.get(self.dynamics, {}), **given}
+        options = {**CORE_OPTIONS.get(self.dynamics, {}), **given}
+        return {name: value for name, value in options.items() if value is not None}
 
     def std_bound(self, decisions: int) -> float:
         """Lower bound of the plan's standard deviation after that many decisions."""
