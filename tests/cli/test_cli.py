@@ -141,6 +141,9 @@ def test_train_evaluate_and_look_at_the_spectrum(folder, run):
     assert {"versions", "commit", "machine"} <= set(config)
 
     document = json.loads(koopax("evaluate", run, "--horizon", 30, "--json", cwd="/").stdout)
+    assert document["windows_chosen_by"]["horizon"] == 30
+    assert document["training"] == json.loads((run / "config.json").read_text())
+    assert {"versions", "commit", "machine"} <= set(document)
     assert document["model"] == "koopman"
     assert document["horizon"] == 30
     assert len(document["state"]["per_step"]) == 30

@@ -222,11 +222,21 @@ def evaluate(
         document = error.to_json()
         if isinstance(model, Ensemble):
             document["ensemble"] = disagreement(model, episodes, **chosen)
-        print_json(document | ({} if held is None else {"coverage": held.to_json()}))
+        print_json(document | ({} if held is None else {"coverage": held.to_json()}) | _made_by(run, chosen))
         return
     results().print(error_table([error]))
     if held is not None:
         results().print(coverage_table(held))
+
+
+def _made_by(run: Path, chosen: dict[str, Any]) -> dict[str, Any]:
+    """What an evaluation comes from: its windows, how the model was trained where that is on record, and provenance."""
+    from koopax._provenance import provenance
+    from koopax._untrusted import read_json
+
+    record = run / "config.json"
+    trained = {"training": read_json(record)} if record.is_file() else {}
+    return {"windows_chosen_by": chosen, **trained, **provenance()}
 
 
 def spectrum(run: Positional[Path], *, figure: Path | None = None, rows: int = 20, json: bool = False) -> None:
