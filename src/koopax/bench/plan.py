@@ -1,10 +1,10 @@
 """What a decision of TD-MPC's planner costs with each core and horizon, and where the time goes.
 
-All cores have the same encoder, reward, values, policy and width of the latent. The parts are timed on their own, each
-as one compiled function at the shapes that it has inside a plan, and counted as often as a plan calls it: encoding and
-proposals once, dynamics, reward and value for the samples of every iteration and once for the proposals. What is left
-of the whole is `rest`: drawing candidates, ranking and refitting. It can come out a little below zero, because inside a
-plan the compiler fuses parts.
+Every core has the sizes of its arm of the comparison, as agents are trained with them; of encoder, reward, values and
+policy all have the same. The parts are timed on their own, each as one compiled function at the shapes that it has
+inside a plan, and counted as often as a plan calls it: encoding and proposals once, dynamics, reward and value for the
+samples of every iteration and once for the proposals. What is left of the whole is `rest`: drawing candidates, ranking
+and refitting. It can come out a little below zero, because inside a plan the compiler fuses parts.
 
 What a control loop waits for with every planner is measured beside it, see `koopax.bench.decisions`.
 """
@@ -18,7 +18,7 @@ import jax
 
 from koopax._errors import KoopaxError
 from koopax.agents.tdmpc.agent import make_learner, make_planner
-from koopax.agents.tdmpc.arms import PUBLISHED
+from koopax.agents.tdmpc.arms import tdmpc_arm
 from koopax.agents.tdmpc.config import TDMPCConfig
 from koopax.agents.tdmpc.planning_model import AgentModel
 from koopax.bench.clock import Watch, interleave
@@ -54,11 +54,8 @@ def measure(
     """
     if not cores or not horizons or min(rounds, *horizons) < 1:
         raise KoopaxError(f"{rounds} rounds of horizons {horizons} for {cores}: give one or more of each.")
-    sizes: dict[str, Any] = dict(PUBLISHED) if published else {}
-    if samples is not None:
-        elites = min(sizes.get("elites", TDMPCConfig.elites), max(1, samples // 2))
-        sizes |= {"samples": samples, "elites": elites}
-    configs = {(c, h): TDMPCConfig(dynamics=c, horizon=h, **sizes) for h in horizons for c in cores}
+    given = {} if samples is None else {"samples": samples}
+    configs = {(c, h): tdmpc_arm(c, published=published, horizon=h, **given) for h in horizons for c in cores}
     cases = {(*name, part): run for name, config in configs.items() for part, run in _cases(config).items()}
     taken = interleave(cases, rounds=rounds, watch=watch)
     results = [
