@@ -145,7 +145,11 @@ def sequential_losses(learner, batch, config):
 
 
 OPTIONS = {
-    "context": {"refresh_every": 2, "latent_norm": "simplex"},
+    "context": {
+        "refresh_every": 2,
+        "latent_norm": "simplex",
+        "core_options": (("context_size", 3), ("pilot_modes", 4)),
+    },
     "latent": {"refresh_every": 4, "refresh": "latent", "latent_norm": "layer"},
     "bilinear": {"core_options": (("bilinear", True),)},
 }
@@ -233,7 +237,7 @@ def test_steps_after_the_end_count_nothing(learner):
 
 
 def test_policy_loss_is_the_weighted_value_of_its_actions(learner):
-    latents = jax.random.normal(jax.random.key(3), (4, BATCH, TINY.latent_size))
+    latents = jax.random.normal(jax.random.key(3), (4, BATCH, learner.model.core.predicted_size))
     inside = random_windows(4).inside[:4]
     found = policy_loss(learner.policy, learner.model.critics, latents, inside, TINY, key=jax.random.key(0))
     total, weights = 0.0, 0.0
