@@ -52,6 +52,13 @@ KOOPMAN: Mapping[str, Mapping[str, Any]] = {
     "pilot, lambda 0.8": {"core_options": PILOT, "plan_lambda": 0.8, "value_points": 4},
     "pilot, fading noise": {"core_options": PILOT, "std_decay": 0.85},
     "pilot, wide batches": {"core_options": PILOT, "batch_size": 128, "value_steps": 2},
+    "pilot, wide batches, SimNorm": {
+        "core_options": PILOT,
+        "batch_size": 128,
+        "value_steps": 2,
+        "latent_norm": "simplex",
+        "consistency_weight": 20.0,
+    },
     "pilot, wide batches, small latent": {
         "core_options": (("context_size", 0), ("pilot_modes", 16)),
         "latent_size": 64,
