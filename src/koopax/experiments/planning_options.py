@@ -22,6 +22,7 @@ from koopax.experiments.summaries import Summary, markdown
 CONTEXT = (("context_size", 64), ("pilot_modes", None))
 PILOT = (("context_size", 0), ("pilot_modes", 32))
 BATCHES = {"batch_size": 64, "value_steps": 5}
+WIDE = {"batch_size": 128, "value_steps": 2}
 FIXED = {
     "horizon": 20,
     "plan_growth": 250,
@@ -36,8 +37,16 @@ BEYOND = {
     "5 critics": {"critics": 5},
     "2 updates a decision": {"updates_per_decision": 2.0},
     "thin reward": {"reward_hidden": (128,)},
-    "wide batches": {"batch_size": 128, "value_steps": 2},
+    "wide batches": WIDE,
 }
+PILOTED: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    ", lambda 0.8": {"plan_lambda": 0.8, "value_points": 4},
+    ", trusted length": {"plan_trust": 0.3},
+    ", SimNorm": BEYOND["SimNorm"],
+    ", small latent": {"core_options": (("context_size", 0), ("pilot_modes", 16)), "latent_size": 64},
+}
+"""What is tried on top of a pilot and wide batches."""
 KOOPMAN: Mapping[str, Mapping[str, Any]] = {
     "grown": {},
     "lambda 0.8": {"plan_lambda": 0.8, "value_points": 4},
@@ -51,20 +60,7 @@ KOOPMAN: Mapping[str, Mapping[str, Any]] = {
     "pilot": {"core_options": PILOT},
     "pilot, lambda 0.8": {"core_options": PILOT, "plan_lambda": 0.8, "value_points": 4},
     "pilot, fading noise": {"core_options": PILOT, "std_decay": 0.85},
-    "pilot, wide batches": {"core_options": PILOT, "batch_size": 128, "value_steps": 2},
-    "pilot, wide batches, SimNorm": {
-        "core_options": PILOT,
-        "batch_size": 128,
-        "value_steps": 2,
-        "latent_norm": "simplex",
-        "consistency_weight": 20.0,
-    },
-    "pilot, wide batches, small latent": {
-        "core_options": (("context_size", 0), ("pilot_modes", 16)),
-        "latent_size": 64,
-        "batch_size": 128,
-        "value_steps": 2,
-    },
+    **{f"pilot, wide batches{name}": {"core_options": PILOT, **WIDE, **changes} for name, changes in PILOTED.items()},
     "pilot H=5": {"core_options": PILOT, "horizon": 5, "plan_growth": 6_250},
     "bilinear": {"core_options": (*CONTEXT, ("bilinear", True))},
     "context refreshed": {"refresh_every": 5, "refresh": "context"},
