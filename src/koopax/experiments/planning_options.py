@@ -43,6 +43,8 @@ PILOTED: Mapping[str, Mapping[str, Any]] = {
     "": {},
     ", lambda 0.8": {"plan_lambda": 0.8, "value_points": 4},
     ", trusted length": {"plan_trust": 0.3},
+    ", short plans": {"plan_growth": 6_250},
+    ", H=5": {"plan_growth": 6_250, "horizon": 5},
     ", SimNorm": BEYOND["SimNorm"],
     ", small latent": {"core_options": (("context_size", 0), ("pilot_modes", 16)), "latent_size": 64},
 }
