@@ -1,7 +1,6 @@
 """`--model auto`: regressions in seconds, then a Koopman model, and the best of them in free runs is kept.
 
 OUT/candidates/dmdc/, …   the candidates, each an ordinary run
-OUT/candidates/dmdc/fold-1/, …   the same with other episodes held out, where there are few to choose by
 OUT/auto.json             what was tried, how good it was, how long it took, and which is the best
 OUT/                      besides, the run of the best one, so that every command that takes a run takes OUT
 """
@@ -14,8 +13,6 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from koopax._atomic import check_place, new_file
 from koopax._claim import Claim
 from koopax._errors import DivergedError, KoopaxError
@@ -23,7 +20,7 @@ from koopax._progress import Watcher
 from koopax._provenance import provenance
 from koopax._untrusted import from_json, read_json, reading
 from koopax.data.episodes import Episodes
-from koopax.training.choice import HORIZON, combined, free_run_error
+from koopax.training.choice import free_run_error
 from koopax.training.config import TrainConfig
 from koopax.training.run import Run, write_json
 from koopax.training.tasks import Splits, TrainTask, recorded_task, run_task, splits
@@ -37,9 +34,6 @@ STEPS_PER_FUNCTION = 4
 # A costlier model has to be better than this, and errors of float32 itself don't count.
 CLOSE = 1.05
 ROUNDING = 1e-10
-# With fewer steps to validate on than three free runs have, what is best on them is luck: others are held out in turn.
-FEW_STEPS = 3 * HORIZON
-FOLDS = 3
 # A model that has stopped improving for so many validations will not overtake another.
 PATIENCE = 20
 
@@ -51,10 +45,9 @@ class Candidate:
     name: str
     """Of the model, and of its folder."""
     error: float
-    """Of free runs on the validation episodes, see `koopax.training.choice.free_run_error`; of little data the
-    geometric mean of several trainings, each with other episodes held out."""
+    """Of free runs on the validation episodes, see `koopax.training.choice.free_run_error`."""
     seconds: float
-    """By the clock on the wall, from the untrained model on, of all its trainings."""
+    """By the clock on the wall, from the untrained model on."""
     parameters: int
     """Numbers that were fitted or trained."""
     reencode_every: int | None
@@ -138,22 +131,18 @@ def _compare(
     best: Run | None = None
     for name, candidate in candidates(task, episodes.train).items():
         began = time.perf_counter()
-        runs: list[Run] = []
-        found: list[tuple[float, str]] = []
         try:
-            for number, fold in enumerate(folds(episodes)):
-                own = folder / CANDIDATES / name / (f"fold-{number}" if number else "")
-                runs.append(_run(candidate, own, fold, sinks, watch and watch(name, candidate.train)))
-                if runs[-1].stopped == "interrupted":
-                    return AutoRun(best or runs[0], tuple(tried), None, interrupted=True)
-                found.append(_better(runs[-1], fold.validation))
+            run = _run(candidate, folder / CANDIDATES / name, episodes, sinks, watch and watch(name, candidate.train))
         except DivergedError:
             tried.append(Candidate(name, float("inf"), time.perf_counter() - began, 0, None, "model.koopax"))
             continue
-        run, error = runs[0], combined([error for error, _ in found])
+        if run.stopped == "interrupted":
+            return AutoRun(best or run, tuple(tried), None, interrupted=True)
+        models = {"model.koopax": run.model, "best.koopax": run.best_model}
+        errors = {of: free_run_error(m, episodes.validation) for of, m in models.items() if m is not None}
+        error, model = min((error, of) for of, error in errors.items())
         every, size = run.model.config.reencode_every, run.model.num_parameters()
-        seconds = round(sum(each.wall_seconds for each in runs), 3)
-        tried.append(Candidate(name, error, seconds, size, every, found[0][1]))
+        tried.append(Candidate(name, error, round(run.wall_seconds, 3), size, every, model))
         if best is None or error <= min(each.error for each in tried):
             best = run
     assert best is not None  # a regression always ends
@@ -162,27 +151,6 @@ def _compare(
     document = {"kind": "auto", "task": _recorded(task), "candidates": [asdict(each) for each in tried]}
     write_json(folder / AUTO, {**document, "best": chosen.name, **provenance()})
     return AutoRun(best, tuple(tried), chosen.name)
-
-
-def folds(episodes: Splits) -> list[Splits]:
-    """The splits themselves first; where few steps validate, also those in which other episodes do, as many each."""
-    count = episodes.validation.num_episodes
-    together = Episodes.concatenate([episodes.validation, episodes.train])
-    if episodes.validation.num_steps >= FEW_STEPS or together.num_episodes < FOLDS * count:
-        return [episodes]
-    parts = [np.arange(number * count, (number + 1) * count) for number in range(1, FOLDS)]
-    others = [np.setdiff1d(np.arange(together.num_episodes), part) for part in parts]
-    held = [
-        Splits(together.select(rest), together.select(part), episodes.test)
-        for rest, part in zip(others, parts, strict=True)
-    ]
-    return [episodes, *held]
-
-
-def _better(run: Run, validation: Episodes) -> tuple[float, str]:
-    """The error of the better of a run's two models in free runs, and which that is."""
-    models = {"model.koopax": run.model, "best.koopax": run.best_model}
-    return min((free_run_error(m, validation), of) for of, m in models.items() if m is not None)
 
 
 def _chosen(tried: Sequence[Candidate]) -> Candidate:
