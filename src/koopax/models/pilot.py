@@ -42,7 +42,10 @@ class Pilot(eqx.Module):
     ) -> Float[Array, "time pilot"]:
         """y_1 … y_T, every step at once."""
         discrete = discretise(self.spectrum, durations)
-        pushed = actions @ self.input_real.T, actions @ self.input_imag.T
+        pushed = multiply(discrete.gain, (actions @ self.input_real.T, actions @ self.input_imag.T))
         real, imag = jnp.split(start, 2)
-        moved = linear_recurrence(discrete.transition, multiply(discrete.gain, pushed), (real, imag), method=recurrence)
-        return jnp.concatenate(moved, axis=-1)
+        if actions.shape[0] == 1:  # a step needs no loop, which a program in C could not have
+            moved = multiply(discrete.transition, (real, imag))
+            return jnp.concatenate([moved[0] + pushed[0], moved[1] + pushed[1]], axis=-1)
+        rolled = linear_recurrence(discrete.transition, pushed, (real, imag), method=recurrence)
+        return jnp.concatenate(rolled, axis=-1)
