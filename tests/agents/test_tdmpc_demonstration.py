@@ -51,7 +51,7 @@ def test_as_many_episodes_as_in_the_last_evaluation_are_those_of_it(run, played)
     np.testing.assert_allclose(played.returns, run.metrics[-1]["evaluation_returns"])
     assert played.plan_length == 4
     assert played.foreseen_rewards.shape == (20, 4)
-    assert played.foreseen_features.shape == (20, 5, 8)
+    assert played.foreseen_features.shape == (20, 5, 8 + 2 * 32)  # the modes and a pilot
     assert len(played.model_errors) == 4
     assert np.isfinite(played.model_errors).all()
 
