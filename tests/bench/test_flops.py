@@ -17,7 +17,7 @@ from koopax.training.losses import loss_terms, total_loss
 
 BATCH = 16
 # A regression is not trained by gradients, unless somebody asks for it.
-NAMES = [*(name for name in CORES if name != "linear"), "paper-listing"]
+NAMES = [*(name for name in CORES if name != "linear"), "piloted", "paper-listing"]
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,11 @@ def models():
     data = Episodes.from_arrays([rng.normal(size=(21, 17))], [rng.normal(size=(20, 6))], [rng.normal(size=20)])
 
     def build(name, key):
-        return (
-            paper_listing_model(data, key=key) if name == "paper-listing" else DynamicsModel.create(name, data, key=key)
-        )
+        if name == "paper-listing":
+            return paper_listing_model(data, key=key)
+        if name == "piloted":  # wide, so that it counts
+            return DynamicsModel.create("koopman", data, latent_size=64, decoder_hidden=(), pilot_modes=128, key=key)
+        return DynamicsModel.create(name, data, key=key)
 
     return {name: eqx.filter_eval_shape(build, name, jax.random.key(0)) for name in NAMES}
 
@@ -75,7 +77,12 @@ def products(jaxpr, times=1):
 
 @pytest.mark.parametrize(
     ("name", "reward", "stride"),
-    [*((name, reward, 1) for name in NAMES for reward in (True, False)), ("koopman", True, 3), ("gru", False, 3)],
+    [
+        *((name, reward, 1) for name in NAMES for reward in (True, False)),
+        ("koopman", True, 3),
+        ("piloted", True, 3),
+        ("gru", False, 3),
+    ],
 )
 def test_products_are_those_of_the_traced_gradient(models, name, reward, stride):
     horizon = 12

@@ -90,7 +90,8 @@ def core_flops(core: LatentDynamics, horizon: int, batch_size: int, stride: int 
 def _(core: KoopmanCore, horizon: int, batch_size: int, stride: int = 1) -> Flops:
     rows, modes = batch_size * horizon, core.modes_size // 2
     embedded = 2 * core.input_real.shape[1]
-    each = _network(core.action_encoder, of_data=True) + _product(embedded, core.modes_size)
+    # Actions are data; a pilot, which the encoder sees beside them, is not.
+    each = _network(core.action_encoder, of_data=core.pilot is None) + _product(embedded, core.modes_size)
     recurrent = batch_size * -(-horizon // stride) * 24.0 * modes
     if core.pilot is not None:  # all of its steps are seen
         each += _product(core.pilot.input_real.shape[1], core.pilot_size)
