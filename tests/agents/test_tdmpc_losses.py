@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from koopax._errors import KoopaxError
 from koopax.agents import TDMPCConfig
 from koopax.agents.tdmpc.agent import learn, make_learner, update
-from koopax.agents.tdmpc.losses import Windows, model_loss, policy_loss, relative_errors, two_of
+from koopax.agents.tdmpc.losses import Windows, loss_steps, model_loss, policy_loss, relative_errors, two_of
 from koopax.agents.tdmpc.networks import act
 from koopax.agents.tdmpc.planning_model import AgentModel
 from koopax.models.latent import begin, latent_of
@@ -96,7 +97,8 @@ def normalised(latent, kind):
 def refreshed(model, latent, config):
     """A latent after `refresh_every` steps, in NumPy."""
     width = model.core.predicted_size
-    made = network(model.refresher, normalised(latent[:width], config.latent_norm))
+    seen = latent[:width] if config.reader else normalised(latent[:width], config.latent_norm)
+    made = network(model.refresher, seen)
     return latent + made if config.refresh == "latent" else np.concatenate([latent[:width], made])
 
 
@@ -108,8 +110,9 @@ def sequential_losses(learner, batch, config):
     model, policy, targets = learner.model, learner.policy, learner.targets
     width, step = model.core.predicted_size, eqx.filter_jit(model.core.step)
 
-    def read(latent):
-        return normalised(np.asarray(latent, float)[:width], config.latent_norm)
+    def read(latent, reader=model.reader):
+        predicted = np.asarray(latent, float)[:width]
+        return normalised(predicted if reader is None else network(reader, predicted), config.latent_norm)
 
     factor = sum(config.value_decay**t for t in range(config.value_steps)) / config.value_steps
     share = factor / sum(config.decay**t for t in range(config.horizon))
@@ -119,16 +122,18 @@ def sequential_losses(learner, batch, config):
         terms, missed, weight_sum = np.zeros(3), 0.0, 0.0
         for t in range(config.horizon):
             latent, action = read(latent_of(now)), np.asarray(batch.actions[t, b])
+            rewarded = latent if model.reader is None else np.asarray(latent_of(now), float)[:width]
             now = step(now, batch.actions[t, b])
             if config.refresh_every is not None and (t + 1) % config.refresh_every == 0:
                 now = jnp.asarray(refreshed(model, np.asarray(now, float), config), jnp.float32)
             if not batch.inside[t, b]:
                 continue
             reached = np.asarray(batch.observations[t + 1, b])
-            gap = read(latent_of(now)) - read(network(targets.encoder, reached))
+            gap = read(latent_of(now)) - read(network(targets.encoder, reached), targets.reader)
             joined = np.concatenate([latent, action])
             terms[0] += share * config.decay**t * np.mean(gap**2)
-            terms[1] += share * config.decay**t * (network(model.reward, joined)[0] - batch.rewards[t, b]) ** 2
+            reward = network(model.reward, np.concatenate([rewarded, action]))[0]
+            terms[1] += share * config.decay**t * (reward - batch.rewards[t, b]) ** 2
             if t >= config.value_steps:
                 continue
             seen = read(network(model.encoder, reached))
@@ -152,6 +157,7 @@ OPTIONS = {
     },
     "latent": {"refresh_every": 4, "refresh": "latent", "latent_norm": "layer"},
     "bilinear": {"core_options": (("bilinear", True),)},
+    "reader": {"reader": (6, 8), "latent_norm": "simplex", "refresh_every": 3, "refresh": "latent"},
 }
 
 
@@ -162,6 +168,7 @@ OPTIONS = {
         ("koopman", {}),
         ("mlp", {}),
         ("koopman", OPTIONS["context"]),
+        ("koopman", OPTIONS["reader"]),
         *(pytest.param("koopman", OPTIONS[name], marks=pytest.mark.slow) for name in ("latent", "bilinear")),
         pytest.param("mlp", OPTIONS["latent"], marks=pytest.mark.slow),
         *(pytest.param(name, {}, marks=pytest.mark.slow) for name in ("gru", "transformer", "dssm")),
@@ -177,6 +184,47 @@ def test_model_loss_equals_its_sequential_twin(dynamics, options):
         np.testing.assert_allclose(found.terms[name], expected, rtol=2e-4, err_msg=name)
     np.testing.assert_allclose(found.errors, errors, rtol=2e-4)
     np.testing.assert_allclose(total, np.dot([2.0, 0.5, 0.1], terms), rtol=2e-4)
+
+
+def test_losses_at_some_steps_are_those_at_all_on_average():
+    """Of steps 4 and 5 one is drawn, and counts twice: the mean over both draws is the loss at all six steps."""
+    learner, batch = scattered(make_learner(TINY, STATE, ACTION)), random_windows(0)
+    sparse = dataclasses.replace(TINY, loss_steps=5)
+    drawn = {}
+    for seed in range(8):
+        _, found = compiled_loss(
+            learner.model, learner.targets, learner.policy, batch, sparse, key=jax.random.key(seed)
+        )
+        (missing,) = np.flatnonzero(np.isnan(found.consistency_errors))
+        drawn[missing] = found
+    assert set(drawn) == {4, 5}
+    whole = compiled_loss(learner.model, learner.targets, learner.policy, batch, TINY, key=jax.random.key(0))[1]
+    for name in ("consistency", "reward", "value"):
+        mean = np.mean([found.terms[name] for found in drawn.values()])
+        np.testing.assert_allclose(mean, whole.terms[name], rtol=1e-5, err_msg=name)
+    for missing, found in drawn.items():
+        known = np.arange(TINY.horizon) != missing
+        np.testing.assert_allclose(found.consistency_errors[known], whole.consistency_errors[known], rtol=1e-4)
+        np.testing.assert_allclose(found.errors, whole.errors, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("horizon", "valued", "count"), [(20, 2, 8), (20, 2, 7), (7, 3, 5), (5, 1, 4)])
+def test_every_step_counts_once_on_average(horizon, valued, count):
+    keys = jax.random.split(jax.random.key(0), 4000)
+    steps, counts = jax.vmap(lambda key: loss_steps(horizon, valued, count, key=key))(keys)
+    assert all(len(set(row)) == count for row in np.asarray(steps[:50]))
+    np.testing.assert_array_equal(steps[:, :valued], np.broadcast_to(np.arange(valued), (4000, valued)))
+    drawn = np.bincount(np.asarray(steps).ravel(), minlength=horizon) / len(keys)
+    np.testing.assert_allclose(drawn * counts[0], 1.0, atol=0.1)
+
+
+def test_a_number_of_loss_steps_that_cannot_be_is_refused():
+    with pytest.raises(KoopaxError, match="loss_steps is 4"):
+        dataclasses.replace(TINY, loss_steps=4)
+    with pytest.raises(KoopaxError, match="value_at is"):
+        dataclasses.replace(TINY, value_at=(1, 3, 5))
+    with pytest.raises(KoopaxError, match="reader is"):
+        dataclasses.replace(TINY, reader=())
 
 
 def test_of_more_than_two_values_two_are_drawn():
@@ -256,7 +304,7 @@ def test_an_update_moves_targets_every_second_time_and_policy_by_its_own_optimis
     first = step(learner, random_windows(5))
     jax.tree.map(np.testing.assert_array_equal, first.targets, learner.targets)
     second = step(first, random_windows(6))
-    online = (second.model.encoder, second.model.critics)
+    online = (second.model.encoder, second.model.reader, second.model.critics)
     expected = jax.tree.map(lambda old, new: old + 0.01 * (new - old), tuple(first.targets), online)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), tuple(second.targets), expected)
     # Without values there is nothing to gain for the policy; the model's gradients must not reach it.
@@ -296,6 +344,7 @@ def test_many_updates_in_one_call_are_those_one_by_one_and_compile_once(learner)
     [
         ("koopman", {}),
         ("koopman", OPTIONS["context"]),
+        ("koopman", OPTIONS["reader"]),
         pytest.param("koopman", OPTIONS["latent"], marks=pytest.mark.slow),
         ("mlp", {}),
         pytest.param("transformer", {}, marks=pytest.mark.slow),

@@ -264,7 +264,7 @@ def mixed_returns(model, start, actions, horizon, mixing, value_points):
 @given(
     mixing=st.floats(0.05, 1.0),
     horizon=st.integers(1, 6),
-    points=st.sampled_from([1, 3, 6]),
+    points=st.sampled_from([1, 3, 6, (1, 2, 6), (2, 5, 9)]),
     seed=st.integers(0, 1000),
 )
 def test_mixed_return_is_the_mean_of_the_returns_of_its_lengths(mixing, horizon, points, seed):
@@ -272,7 +272,8 @@ def test_mixed_return_is_the_mean_of_the_returns_of_its_lengths(mixing, horizon,
     model, start = DoubleIntegrator(), jnp.array([1.0, -1.0])
     actions = jnp.asarray(np.random.default_rng(seed).normal(size=(6, 2, 1)), jnp.float32)
     found = mixed_returns(model, start, actions, jnp.asarray(horizon), jnp.asarray(mixing), points)
-    expected, valued = 0.0, [min(-(-6 * i // points), horizon) for i in range(1, points + 1)]
+    evenly = [-(-6 * i // points) for i in range(1, points + 1)] if isinstance(points, int) else points
+    expected, valued = 0.0, [min(point, horizon) for point in evenly]
     for h in range(1, horizon + 1):
         weight = mixing ** (h - 1) * (1 - mixing if h < horizon else 1)
         length = next(point for point in valued if point >= h)

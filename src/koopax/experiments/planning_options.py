@@ -19,8 +19,8 @@ from koopax.experiments.returns import names
 from koopax.experiments.summaries import Summary, markdown
 
 # Where the search began. Written out, so that arms stay what they were when the defaults change.
-CONTEXT = (("context_size", 64), ("pilot_modes", None))
-PILOT = (("context_size", 0), ("pilot_modes", 32))
+CONTEXT = (("context_size", 64), ("pilot_modes", None), ("action_hidden", (128,)))
+PILOT = (("context_size", 0), ("pilot_modes", 32), ("action_hidden", (128,)))
 BATCHES = {"batch_size": 64, "value_steps": 5}
 WIDE = {"batch_size": 128, "value_steps": 2}
 FIXED = {
@@ -28,7 +28,12 @@ FIXED = {
     "plan_growth": 250,
     "plan_lambda": 1.0,
     "value_points": 1,
+    "value_at": None,
     "decay": 0.5,
+    "reader": None,
+    "loss_steps": None,
+    "reward_hidden": (256,),
+    "core_rate": 3.0,
     "core_options": CONTEXT,
 }
 """What the arms of the Koopman core have in common, unless it is what they change."""
@@ -46,7 +51,7 @@ PILOTED: Mapping[str, Mapping[str, Any]] = {
     ", short plans": {"plan_growth": 6_250},
     ", H=5": {"plan_growth": 6_250, "horizon": 5},
     ", SimNorm": BEYOND["SimNorm"],
-    ", small latent": {"core_options": (("context_size", 0), ("pilot_modes", 16)), "latent_size": 64},
+    ", small latent": {"core_options": (*PILOT, ("pilot_modes", 16)), "latent_size": 64},
 }
 """What is tried on top of a pilot and wide batches."""
 KOOPMAN: Mapping[str, Mapping[str, Any]] = {

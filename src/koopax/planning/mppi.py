@@ -67,7 +67,9 @@ class MPPIConfig:
     mixing: float = 1.0
     """λ of the mean of h-step returns; 1: the return of the whole plan."""
     value_points: int = 1
-    """Steps at which that mean has values."""
+    """Steps at which that mean has values, evenly spaced, the last one among them."""
+    value_at: tuple[int, ...] | None = None
+    """These steps instead."""
 
     def __post_init__(self) -> None:
         check_positive(
@@ -112,7 +114,7 @@ class MPPI(SearchingPlanner):
                     discount=config.discount,
                     horizon=horizon,
                     mixing=config.mixing,
-                    value_points=config.value_points,
+                    value_points=config.value_points if config.value_at is None else config.value_at,
                 )
             )
 

@@ -10,7 +10,7 @@ the model as an argument: `jax.vmap` over observations, plan states and keys pla
 Arrays are time-major: actions `[time, candidate, action]` in the environment's own units, rewards `[time, candidate]`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
@@ -144,7 +144,7 @@ def discounted_return(
     discount: float,
     horizon: int | Array | None = None,
     mixing: float | Array = 1.0,
-    value_points: int = 1,
+    value_points: int | Sequence[int] = 1,
 ) -> Float[Array, " candidate"]:
     """G of every candidate, as it comes: it may be not finite.
 
@@ -152,16 +152,19 @@ def discounted_return(
 
         G_λ = (1 − λ) Σ_{h=1}^{H−1} λ^{h−1} G_h + λ^{H−1} G_H,    G_h = Σ_{t<h} γᵗ r_t + γʰ V(x_h).
 
-    V is evaluated at the `value_points` steps h_i = ⌈i H / n⌉ only, and each has the weight of all steps since the one
-    before it: λ^{h_{i−1}} − λ^{h_i}, the last one λ^{h_{n−1}}.
+    V is evaluated at the `value_points` steps h_i = ⌈i H / n⌉ only, or at the steps that it lists in ascending order,
+    and each has the weight of all steps since the one before it: λ^{h_{i−1}} − λ^{h_i}, the last one λ^{h_{n−1}}.
     """
     longest = actions.shape[0]
     last = jnp.asarray(longest if horizon is None else horizon)
-    count = min(value_points, longest)
+    if isinstance(value_points, int):
+        count = min(value_points, longest)
+        value_points = [-(-i * longest // count) for i in range(1, count + 1)]
+    count = len(value_points)
     latents = model.rollout(start, actions)
     rewards = model.reward(latents, actions)
     # Points beyond the horizon fall on it; only the first of them and the last have a weight there.
-    points = jnp.minimum(jnp.asarray([-(-i * longest // count) for i in range(1, count + 1)]), last)
+    points = jnp.minimum(jnp.asarray(value_points), last)
     passed = (mixing**points).astype(rewards.dtype)
     weights = jnp.concatenate([jnp.ones(1, rewards.dtype), passed[:-1]]).at[:-1].add(-passed[:-1])
     step = jnp.arange(longest)

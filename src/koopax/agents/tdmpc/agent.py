@@ -60,7 +60,7 @@ def make_learner(config: TDMPCConfig, state_size: int, action_size: int) -> Lear
     return Learner(
         model=model,
         policy=policy,
-        targets=jax.tree.map(jnp.copy, Targets(model.encoder, model.critics)),
+        targets=jax.tree.map(jnp.copy, Targets.of(model)),
         model_optimiser=optimiser.init(eqx.filter(model, eqx.is_array)),
         policy_optimiser=optimiser.init(eqx.filter(policy, eqx.is_array)),
         updates=jnp.zeros((), jnp.int32),
@@ -81,7 +81,10 @@ def learn(
         return learner, (errors, metrics)
 
     learner, (errors, metrics) = jax.lax.scan(body, learner, batches)
-    return learner, errors, jax.tree.map(lambda found: jnp.mean(found, axis=0), metrics)
+    means = jax.tree.map(lambda found: jnp.mean(found, axis=0), metrics)
+    # A step without a loss has no error in this update; another may have one.
+    means["consistency_errors"] = jnp.nanmean(metrics["consistency_errors"], axis=0)
+    return learner, errors, means
 
 
 def update(
@@ -100,12 +103,12 @@ def update(
 
     valued = config.valued_steps
     policy_value, policy_gradients = eqx.filter_value_and_grad(policy_loss)(
-        learner.policy, model.critics, found.latents[:valued], batch.inside[:valued], config, key=policy_key
+        learner.policy, model.critics, found.seen, batch.inside[:valued], config, key=policy_key
     )
     changes, policy_optimiser = optimiser.update(policy_gradients, learner.policy_optimiser)
     updates = learner.updates + 1
     rate = jnp.where(updates % config.target_every == 0, config.target_rate, 0.0)
-    targets = moving_average(learner.targets, Targets(model.encoder, model.critics), rate)
+    targets = moving_average(learner.targets, Targets.of(model), rate)
     policy = eqx.apply_updates(learner.policy, changes)
     new = Learner(model, policy, targets, model_optimiser, policy_optimiser, updates)
     metrics = {f"{name}_loss": found.terms[name] for name in LOSS_TERMS} | {
@@ -135,6 +138,7 @@ def make_planner(config: TDMPCConfig, length: int) -> MPPI:
             discount=config.discount,
             mixing=config.plan_lambda,
             value_points=config.value_points,
+            value_at=config.value_at,
         )
     )
 

@@ -19,20 +19,24 @@ PUBLISHED: Mapping[str, Any] = {
     "steps": 500_000,
     "seed_decisions": 5_000,
     "evaluate_episodes": 10,
-    "core_rate": 1.0,
+    "reader": None,
+    "loss_steps": None,
 }
 
 # What differs between the arms of the comparison; other cores are like mlp. Plans of mlp reach their 5 steps after the
-# published 25 000 decisions, those of koopman their 20 after 4 750, ranked by returns of several lengths.
+# published 25 000 decisions, those of koopman their 20 after 4 750, ranked by returns of several lengths. What its
+# values see is read off its latent, which alone has to be linear; its losses are taken on some steps of a window only.
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "mlp": {"horizon": 5},
     "koopman": {
         "horizon": 20,
         "latent_size": 128,
-        "core_rate": 3.0,
+        "reader": (128, 64),
+        "reward_hidden": (128,),
+        "loss_steps": 8,
         "plan_growth": 250,
-        "plan_lambda": 0.8,
-        "value_points": 4,
+        "plan_lambda": 0.7,
+        "value_at": (1, 3, 7, 20),
     },
 }
 

@@ -38,8 +38,8 @@ MARKOVIAN = ("koopman", "mlp", "gru", "linear")
 CORE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "koopman": {
         "action_embedding": 32,
-        "action_hidden": (128,),
-        "pilot_modes": 32,
+        "action_hidden": (64,),
+        "pilot_modes": 16,
         "spectrum_options": {"highest_phase": 1.3},
     }
 }
@@ -82,8 +82,11 @@ class TDMPCConfig(AgentConfig):
     core_options: tuple[tuple[str, Any], ...] = ()
     """Options of the core by name, over those in `CORE_OPTIONS`, of which None takes one back; pairs stand for
     mappings, as in `spectrum_options`."""
+    reader: tuple[int, ...] | None = None
+    """Layers of a network that reads off a latent what values, policy and the consistency loss see; the last one is as
+    wide as what is read. None: they see the latent."""
     latent_norm: str = "none"
-    """What heads and losses read of a latent: as it is, by its mean and variance, or simplices of 8 (SimNorm)."""
+    """How what is read is normalised: not, by its mean and variance, or as simplices of 8 (SimNorm)."""
     refresh_every: int | None = None
     """Steps of a rollout after which `refresh` is made anew of what the core predicts; None: never."""
     refresh: str = "context"
@@ -96,6 +99,9 @@ class TDMPCConfig(AgentConfig):
     """Windows per update."""
     value_steps: int = 2
     """V: first steps of each window at which values and policy are learned; no more than H."""
+    loss_steps: int | None = None
+    """Steps of each window at which consistency and reward are learned: its first V, and the others drawn anew for each
+    update; None, or H and more: all."""
     learning_rate: float = 1e-3
     """Adam's step size."""
     core_rate: float = 1.0
@@ -145,7 +151,9 @@ class TDMPCConfig(AgentConfig):
     plan_lambda: float = 1.0
     """λ of the return that plans are ranked by, a mean of h-step returns; 1: that of the whole plan alone."""
     value_points: int = 1
-    """Steps of a plan at which it is valued for that mean; the last one is always among them."""
+    """Steps of a plan at which it is valued for that mean, evenly spaced; the last one is always among them."""
+    value_at: tuple[int, ...] | None = None
+    """These steps instead, in ascending order up to H; those beyond the end of a shorter plan fall on it."""
     std_start: float = 0.5
     """Lower bound of the plan's standard deviation at the start."""
     std_end: float = 0.05
@@ -181,6 +189,15 @@ class TDMPCConfig(AgentConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise KoopaxError(f"{name} is {value}; it must be at least 1.")
+        if self.reader is not None and min(self.reader, default=0) < 1:
+            raise KoopaxError(f"reader is {self.reader}; give it one layer or more, each of width 1 or more.")
+        at = self.value_at
+        if at is not None and (not at or at[0] < 1 or list(at) != sorted(set(at)) or at[-1] < self.horizon):
+            raise KoopaxError(f"value_at is {at}; give steps of a plan in ascending order, up to {self.horizon}.")
+        if self.loss_steps is not None and self.loss_steps <= self.valued_steps < self.horizon:
+            raise KoopaxError(
+                f"loss_steps is {self.loss_steps}; values are learned at {self.valued_steps} steps, so give it more."
+            )
         if self.latent_norm not in LATENT_NORMS:
             raise unknown_name("latent_norm", self.latent_norm, list(LATENT_NORMS))
         if self.refresh not in REFRESHED:

@@ -13,7 +13,12 @@ are learned at t = 0 … H−1, with ρ = `decay`; values and policy, which cost
 real observations, at t = 0 … V−1, with ρ = `value_decay`. So a longer window leaves the balance of the terms as it is.
 All terms have one factor more, Σ_{t<V} ρᵗ / V, so that with V = H and equal ρ it is TD-MPC's own loss.
 
-x stands for what `WorldModel.features` reads of a latent. Of more than two Qs, minᵢ is over two that are drawn.
+Neighbouring steps say much the same, and a linear core passes over steps at little cost. With `loss_steps` consistency
+and reward are taken at t < V and at some later t, evenly spaced from a random one on, which count for those between
+them: in expectation the sums are the same.
+
+x stands for what `WorldModel.features` reads of a latent, except in the reward. Of more than two Qs, minᵢ is over two
+that are drawn.
 """
 
 from typing import NamedTuple
@@ -21,7 +26,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from koopax._types import Array, Float, PRNGKeyArray
+from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.agents.tdmpc.config import LOSS_TERMS, TDMPCConfig
 from koopax.agents.tdmpc.networks import Critics, Network, Targets, WorldModel, act, evaluate_critics, predict_reward
 
@@ -44,12 +49,14 @@ class ModelLoss(NamedTuple):
     """What the model's loss also found out."""
 
     terms: dict[str, Float[Array, ""]]
-    latents: Float[Array, "time+1 batch feature"]
+    seen: Float[Array, "valued batch feature"]
+    """What `WorldModel.features` reads of the latents at which values are learned, x_0 … x_{V−1}."""
     errors: Float[Array, " batch"]
     """Mean absolute TD error of each window, weighted like its loss: its new priority."""
     q: Float[Array, ""]
     consistency_errors: Float[Array, " time"]
-    """E‖x_t − h⁻(o_t)‖² / E‖h⁻(o_t) − mean‖² for t = 1 … H: 1 is as wrong as predicting the mean latent."""
+    """E‖x_t − h⁻(o_t)‖² / E‖h⁻(o_t) − mean‖² for t = 1 … H: 1 is as wrong as predicting the mean latent; NaN where no
+    loss was taken."""
 
 
 def two_of(values: Float[Array, "critic *batch"], *, key: PRNGKeyArray) -> Float[Array, "2 *batch"]:
@@ -80,19 +87,22 @@ def model_loss(
 ) -> tuple[Float[Array, ""], ModelLoss]:
     """The weighted sum of consistency, reward and value loss."""
     horizon, valued = batch.rewards.shape[0], config.valued_steps
-    latents = model.features(model.unroll(model.encoder(batch.observations[0]), batch.actions))
-    step_weights = decayed(config.decay, horizon) * batch.inside
+    latents = model.unroll(model.encoder(batch.observations[0]), batch.actions)
+    steps, counts = loss_steps(horizon, valued, config.loss_steps, key=jax.random.fold_in(key, 2))
+    step_weights = (counts[:, None] * decayed(config.decay, horizon) * batch.inside)[steps]
     value_weights = decayed(config.value_decay, valued) * batch.inside[:valued]
 
-    goals = jax.lax.stop_gradient(model.features(targets.encoder(batch.observations[1:])))
-    consistency = jnp.mean((latents[1:] - goals) ** 2, axis=-1)
-    reward = (predict_reward(model, latents[:-1], batch.actions) - batch.rewards) ** 2
+    # x_0 and what follows the chosen steps, of which the first V − 1 are x_1 … x_{V−1}.
+    seen = model.features(jnp.concatenate([latents[:1], latents[1:][steps]]))
+    goals = jax.lax.stop_gradient(targets.features(model, batch.observations[1:][steps]))
+    consistency = jnp.mean((seen[1:] - goals) ** 2, axis=-1)
+    reward = (predict_reward(model, latents[:-1][steps], batch.actions[steps]) - batch.rewards[steps]) ** 2
 
     reached = jax.lax.stop_gradient(model.features(model.encoder(batch.observations[1 : valued + 1])))
     next_q = evaluate_critics(targets.critics, reached, act(policy, reached, config.policy_std, key=key))
     next_q = two_of(next_q, key=jax.random.fold_in(key, 1))
     y = td_target(batch.rewards[:valued], batch.continues[:valued], next_q, config.discount)
-    q = evaluate_critics(model.critics, latents[:valued], batch.actions[:valued])
+    q = evaluate_critics(model.critics, seen[:valued], batch.actions[:valued])
 
     value_mean = jnp.sum(decayed(config.value_decay, valued)) / valued
     step_share = value_mean / jnp.sum(decayed(config.decay, horizon))
@@ -105,9 +115,20 @@ def model_loss(
     total = sum((getattr(config, f"{name}_weight") * terms[name] for name in LOSS_TERMS), start=jnp.zeros(()))
     missed = jnp.sum(value_weights * jnp.mean(jnp.abs(q - y), axis=0), axis=0)
     errors = missed / jnp.maximum(jnp.sum(value_weights, axis=0), 1e-6)
-    relative = relative_errors(latents[1:], goals, batch.inside)
-    found = ModelLoss(terms, latents, errors, jnp.mean(q), relative)
+    relative = jnp.full(horizon, jnp.nan).at[steps].set(relative_errors(seen[1:], goals, batch.inside[steps]))
+    found = ModelLoss(terms, seen[:valued], errors, jnp.mean(q), relative)
     return total, jax.lax.stop_gradient(found)
+
+
+def loss_steps(
+    horizon: int, valued: int, count: int | None, *, key: PRNGKeyArray
+) -> tuple[Int[Array, " steps"], Float[Array, " time"]]:
+    """The steps at which losses are taken, and for how many steps each one counts: the first V and some later ones."""
+    if count is None or count >= horizon:
+        return jnp.arange(horizon), jnp.ones(horizon)
+    spacing = (horizon - valued) / (count - valued)
+    later = valued + jnp.floor((jnp.arange(count - valued) + jax.random.uniform(key)) * spacing).astype(int)
+    return jnp.concatenate([jnp.arange(valued), later]), jnp.where(jnp.arange(horizon) < valued, 1.0, spacing)
 
 
 def relative_errors(
@@ -126,7 +147,7 @@ def relative_errors(
 def policy_loss(
     policy: Network,
     critics: Critics,
-    latents: Float[Array, "valued batch feature"],
+    seen: Float[Array, "valued batch feature"],
     inside: Float[Array, "valued batch"],
     config: TDMPCConfig,
     *,
@@ -134,8 +155,8 @@ def policy_loss(
 ) -> Float[Array, ""]:
     """−Σ w min Q(x, π(x)) / Σ w over all steps and windows, w = ρᵗ inside an episode, on latents without gradient."""
     weights = decayed(config.value_decay, len(inside)) * inside
-    actions = act(policy, latents, config.policy_std, key=key)
-    values = evaluate_critics(critics, latents, actions)
+    actions = act(policy, seen, config.policy_std, key=key)
+    values = evaluate_critics(critics, seen, actions)
     value = jnp.min(two_of(values, key=jax.random.fold_in(key, 1)), axis=0)
     return -jnp.sum(weights * value) / jnp.maximum(jnp.sum(weights), 1e-6)
 

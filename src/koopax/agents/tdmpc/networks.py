@@ -3,8 +3,10 @@
 x_t = h(o_t)          encoder            r̂_t = R(x_t, a_t)       reward
 x_{t+1} = d(x_t, a_t) dynamics core      Q₁, Q₂(x_t, a_t)        values,    π(x_t)  policy
 
-Two options go beyond TD-MPC. Heads and losses may read normalised latents; the core moves them as they are, so that a
-linear one stays linear. And a rollout may be refreshed after every k steps: from what the core predicts there, a
+Three options go beyond TD-MPC. A network may read off a latent what values, policy and the consistency loss see of it,
+z_t = D(x_t): then only x has to be linear, and z may be what values need. The reward reads x itself, so that a plan
+needs z where it is valued and nowhere else. What is read may be normalised; the core moves latents as they are, so that
+a linear one stays linear. And a rollout may be refreshed after every k steps: from what the core predicts there, a
 network makes a new context, or all of the latent anew, and the core goes on from that.
 """
 
@@ -65,6 +67,7 @@ class WorldModel(eqx.Module):
 
     encoder: Network
     core: LatentDynamics
+    reader: Network | None
     reward: Network
     critics: Critics
     refresher: Network | None
@@ -77,13 +80,16 @@ class WorldModel(eqx.Module):
         options = config.all_core_options
         self.core = make_core(config.dynamics, config.latent_size, action_size, key=core_key, **options)
         self.encoder = Network((state_size, *config.encoder_hidden, self.core.latent_size), key=encoder_key)
-        read = self.core.predicted_size + action_size
-        self.reward = Network((read, *config.reward_hidden, 1), zero_output=True, key=reward_key)
-        sizes = (read, *config.hidden, 1)
+        predicted = self.core.predicted_size
+        self.reader = None
+        if config.reader is not None:
+            self.reader = Network((predicted, *config.reader), key=jax.random.fold_in(key, 2))
+        self.reward = Network((predicted + action_size, *config.reward_hidden, 1), zero_output=True, key=reward_key)
+        sizes = (read_size(config, self.core) + action_size, *config.hidden, 1)
         self.critics = make_ensemble(
             lambda key: Network(sizes, normalised=True, zero_output=True, key=key), critic_keys
         )
-        self.latent_norm = checked_norm(config.latent_norm, self.core.predicted_size)
+        self.latent_norm = checked_norm(config.latent_norm, read_size(config, self.core))
         self.refresh_every, self.refresh = config.refresh_every, config.refresh
         self.refresher = None
         if config.refresh_every is not None:
@@ -115,14 +121,21 @@ class WorldModel(eqx.Module):
         """Latents with a new context, or x + F(x) as a whole."""
         if self.refresher is None:
             return latents
-        made = self.refresher(self.features(latents))
+        made = self.refresher(self.predicted(latents))
         if self.refresh == "latent":
             return latents + made
         return jnp.concatenate([latents[..., : self.core.predicted_size], made], axis=-1)
 
     def features(self, latents: Float[Array, "*batch latent"]) -> Float[Array, "*batch feature"]:
-        """What reward, values, policy and losses read of latents: what the core predicts, normalised if it is to be."""
-        return normalise(latents[..., : self.core.predicted_size], self.latent_norm)
+        """What values, policy and the consistency loss see of latents, normalised if it is to be."""
+        if self.reader is None:
+            return self.predicted(latents)
+        return normalise(self.reader(self.predicted(latents)), self.latent_norm)
+
+    def predicted(self, latents: Float[Array, "*batch latent"]) -> Float[Array, "*batch predicted"]:
+        """What the reward and a refreshment see of latents: what the core predicts, normalised if nothing else is."""
+        seen = latents[..., : self.core.predicted_size]
+        return normalise(seen, self.latent_norm) if self.reader is None else seen
 
 
 def normalise(latents: Float[Array, "*batch feature"], kind: str) -> Float[Array, "*batch feature"]:
@@ -149,12 +162,28 @@ class Targets(NamedTuple):
     """Moving averages of what the targets of the losses come from."""
 
     encoder: Network
+    reader: Network | None
     critics: Critics
+
+    @classmethod
+    def of(cls, model: WorldModel) -> "Targets":
+        """The present ones."""
+        return cls(model.encoder, model.reader, model.critics)
+
+    def features(self, model: WorldModel, observations: Float[Array, "*batch state"]) -> Float[Array, "*batch feature"]:
+        """What is to be seen of the latents of observations: h⁻(o), or D⁻(h⁻(o))."""
+        averaged = eqx.tree_at(lambda own: own.reader, model, self.reader, is_leaf=lambda leaf: leaf is None)
+        return averaged.features(self.encoder(observations))
+
+
+def read_size(config: TDMPCConfig, core: LatentDynamics) -> int:
+    """Width of what values, policy and the consistency loss see of a latent."""
+    return core.predicted_size if config.reader is None else config.reader[-1]
 
 
 def make_policy(config: TDMPCConfig, core: LatentDynamics, *, key: PRNGKeyArray) -> Network:
     """π before its tanh, for a model with this core."""
-    return Network((core.predicted_size, *config.hidden, core.action_size), key=key)
+    return Network((read_size(config, core), *config.hidden, core.action_size), key=key)
 
 
 def act(
@@ -167,10 +196,10 @@ def act(
 
 
 def predict_reward(
-    model: WorldModel, features: Float[Array, "*batch feature"], actions: Float[Array, "*batch action"]
+    model: WorldModel, latents: Float[Array, "*batch latent"], actions: Float[Array, "*batch action"]
 ) -> Float[Array, "*batch"]:
     """R(x, a)."""
-    return model.reward(jnp.concatenate([features, actions], axis=-1))[..., 0]
+    return model.reward(jnp.concatenate([model.predicted(latents), actions], axis=-1))[..., 0]
 
 
 def evaluate_critics(

@@ -42,7 +42,7 @@ class AgentModel(eqx.Module):
         self, latents: Float[Array, "points candidate latent"], actions: Float[Array, "time candidate action"]
     ) -> Float[Array, "time candidate"]:
         """R(x_t, a_t) of all steps of all candidates at once."""
-        return predict_reward(self.model, self.model.features(latents[:-1]), actions)
+        return predict_reward(self.model, latents[:-1], actions)
 
     def value(self, latents: Float[Array, "candidate latent"]) -> Float[Array, " candidate"]:
         """min(Q₁, Q₂)(x, tanh π(x))."""
