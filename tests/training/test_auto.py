@@ -10,10 +10,11 @@ import pytest
 
 import koopax
 from koopax.data import save
+from koopax.experiments.small_data import Setting, episodes_of
 from koopax.experiments.systems import simulate
-from koopax.training.auto import candidates
+from koopax.training.auto import Candidate, candidates, chosen_of
 from koopax.training.config import TrainConfig
-from koopax.training.tasks import TrainTask
+from koopax.training.tasks import TrainTask, run_task
 from koopax.training.trained import load_trained
 
 QUICK = ("--model", "auto", "--horizon", "10", "--steps", "4", "--batch-size", "4", "--validation-windows", "16")
@@ -80,9 +81,45 @@ def test_regressions_suit_the_data(states, expected):
     rng = np.random.default_rng(0)
     data = koopax.Episodes.from_arrays([rng.normal(size=(1201, states))], [rng.normal(size=(1200, 6))])
     found = candidates(TrainTask("x", "auto", TrainConfig()), data)
-    degrees = {int(name.removeprefix("edmd-")) for name in found if name.startswith("edmd")}
+    degrees = {int(name.removeprefix("edmd-")) for name in found if name.startswith("edmd") and "refined" not in name}
     assert degrees == expected
+    refined = {name for name in found if name.endswith("-refined")}
+    assert refined == {"dmdc-refined", *(f"edmd-{degree}-refined" for degree in expected & {2, 3})}
     assert [*found][:: len(found) - 1] == ["dmdc", "koopman"]
+
+
+def tried(**errors):
+    return [Candidate(name.replace("_", "-"), error, 1.0, 10, None, "model.koopax") for name, error in errors.items()]
+
+
+@pytest.mark.parametrize(
+    ("errors", "episodes", "expected"),
+    [
+        # A network that is twice as good on one episode may be so by chance; on a hundred it is not.
+        ({"dmdc": 0.9, "edmd_3": 0.02, "koopman": 0.01}, 1, "edmd-3"),
+        ({"dmdc": 0.9, "edmd_3": 0.02, "koopman": 0.01}, 100, "koopman"),
+        ({"dmdc": 0.9, "edmd_3": 0.02, "koopman": 0.001}, 1, "koopman"),
+        # Of regressions the cheapest that is as good as the best; a network that is as good as they are costs more.
+        ({"dmdc": 0.0205, "edmd_3": 0.02, "koopman": 0.02}, 100, "dmdc"),
+        ({"dmdc": 3e-11, "edmd_3": 1e-13, "koopman": 1e-12}, 100, "dmdc"),
+        ({"dmdc": float("inf"), "koopman": 0.5}, 1, "koopman"),
+        ({"koopman": 0.5}, 1, "koopman"),
+    ],
+)
+def test_a_network_is_kept_where_validation_can_tell(errors, episodes, expected):
+    assert chosen_of(tried(**errors), episodes).name == expected
+
+
+@pytest.mark.slow
+def test_noise_is_refined_away(tmp_path):
+    """Least squares is biased by noisy states; gradient steps over windows come nearer to the clean system."""
+    episodes = episodes_of(Setting("duffing", 500, 30.0, seed=0))
+    found = candidates(TrainTask("x", "auto", TrainConfig(steps=600)), episodes.train)
+    errors = {}
+    for name in ("edmd-3", "edmd-3-refined"):
+        run = run_task(found[name], tmp_path / name, episodes=episodes)
+        errors[name] = koopax.prediction_error(run.model, episodes.test, horizon=100, windows=200).state.normalised
+    assert errors["edmd-3-refined"] < 0.5 * errors["edmd-3"]
 
 
 @pytest.mark.parametrize(

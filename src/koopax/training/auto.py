@@ -1,15 +1,18 @@
 """`--model auto`: regressions in seconds, then a Koopman model, and the best of them in free runs is kept.
 
+Least squares takes measured states for true ones. Where they are noisy it is off, and gradient steps over windows of
+some steps, which see noise in the first state only, bring it nearer: regressions of low degree are tried refined, too.
+
 OUT/candidates/dmdc/, …   the candidates, each an ordinary run
 OUT/auto.json             what was tried, how good it was, how long it took, and which is the best
 OUT/                      besides, the run of the best one, so that every command that takes a run takes OUT
 """
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +34,18 @@ DEGREES = (2, 3, 5, 7)
 # Polynomials, and products of polynomials and actions, that a regression takes in; and steps for each, at least.
 MOST_FUNCTIONS = 600
 STEPS_PER_FUNCTION = 4
+# Regressions up to this degree are refined, unless one of any degree is as good as this.
+REFINED = "-refined"
+REFINED_DEGREE = 3
+EXACT = 1e-6
+REFINED_STEPS, REFINED_HORIZON, REFINED_RATE = 2_000, 20, 3e-3
+REFINED_SHARE = 0.1
+"""Of a training time, for each."""
 # A costlier model has to be better than this, and errors of float32 itself don't count.
 CLOSE = 1.05
 ROUNDING = 1e-10
+# How far, in logarithms, one validation episode may mislead about a network that has all shapes to choose from.
+MISLEADING = 1.5
 # A model that has stopped improving for so many validations will not overtake another.
 PATIENCE = 20
 
@@ -81,11 +93,23 @@ def candidates(task: TrainTask, train: Episodes) -> dict[str, TrainTask]:
     history = task.model_options.get("history", 1)
     seen = history * train.state_size + (history - 1) * train.action_size
     for degree in DEGREES:
-        functions = comb(seen + degree, degree) * (1 + train.action_size)
+        functions = math.comb(seen + degree, degree) * (1 + train.action_size)
         if functions <= MOST_FUNCTIONS and STEPS_PER_FUNCTION * functions <= train.num_steps:
             options = {**task.model_options, "encoder_options": {"degree": degree}}
             found[f"edmd-{degree}"] = replace(task, model="edmd", model_options=options, train=least_squares)
-    return {**found, "koopman": koopman}
+    low = [name for name in found if name == "dmdc" or int(name.removeprefix("edmd-")) <= REFINED_DEGREE]
+    horizon = min(REFINED_HORIZON, task.train.horizon or REFINED_HORIZON, int(train.lengths.max()))
+    refining = replace(_refining(task.train), horizon=horizon)
+    refined = {f"{name}{REFINED}": replace(found[name], train=refining) for name in low}
+    return {**found, **refined, "koopman": koopman}
+
+
+def _refining(config: TrainConfig) -> TrainConfig:
+    """The settings of gradient steps that go on from least squares, within those that the user gave."""
+    steps = REFINED_STEPS if config.steps is None else min(REFINED_STEPS, config.steps)
+    seconds = None if config.seconds is None else REFINED_SHARE * config.seconds
+    rate = config.learning_rate or REFINED_RATE
+    return replace(config, steps=steps, seconds=seconds, learning_rate=rate, reencode_every=1)
 
 
 def run_auto(
@@ -130,6 +154,8 @@ def _compare(
     tried: list[Candidate] = []
     best: Run | None = None
     for name, candidate in candidates(task, episodes.train).items():
+        if name.endswith(REFINED) and min(each.error for each in tried) < EXACT:
+            continue
         began = time.perf_counter()
         try:
             run = _run(candidate, folder / CANDIDATES / name, episodes, sinks, watch and watch(name, candidate.train))
@@ -146,17 +172,26 @@ def _compare(
         if best is None or error <= min(each.error for each in tried):
             best = run
     assert best is not None  # a regression always ends
-    chosen = _chosen(tried)
+    chosen = chosen_of(tried, episodes.validation.num_episodes)
     best = _put_forward(folder, chosen)
     document = {"kind": "auto", "task": _recorded(task), "candidates": [asdict(each) for each in tried]}
     write_json(folder / AUTO, {**document, "best": chosen.name, **provenance()})
     return AutoRun(best, tuple(tried), chosen.name)
 
 
-def _chosen(tried: Sequence[Candidate]) -> Candidate:
-    """The first, which is the cheapest, of those that are about as good as the best."""
-    best = min(each.error for each in tried)
-    return next(each for each in tried if each.error <= max(CLOSE * best, ROUNDING))
+def chosen_of(tried: Sequence[Candidate], validation_episodes: int) -> Candidate:
+    """The first, which is the cheapest, of the regressions that are about as good as the best of them; or the network.
+
+    A network can follow a few validation episodes by chance where a regression, which has one shape, cannot: it has to
+    be better by a factor, which n episodes bring down to e^(1.5 / √n).
+    """
+    *regressions, network = tried
+    if not regressions:
+        return network
+    best = min(each.error for each in regressions)
+    simple = next(each for each in regressions if each.error <= max(CLOSE * best, ROUNDING))
+    margin = max(CLOSE, math.exp(MISLEADING / math.sqrt(validation_episodes)))
+    return network if margin * max(network.error, ROUNDING) < simple.error else simple
 
 
 def _put_forward(folder: Path, chosen: Candidate) -> Run:

@@ -18,8 +18,9 @@ from koopax.training.pasts import forgetting
 # The likelihood is estimated in one of so many gradient steps, and there on some of the steps on which the other losses
 # are taken, both at random and without bias: carrying variances through the decoder costs a third of all the rest, and
 # where time is given the mean would lack it.
-# How many steps of a window are its first ones, and every how many-th of them carries their extra weight.
-EARLY, EARLY_STRIDE = 10, 2
+# How many steps are the first ones after a start, every how many-th of them carries their extra weight, and how many
+# starts of a window have them: an encoder learns more from other starts than from more steps after the same one.
+EARLY, EARLY_STRIDE, EARLY_STARTS = 10, 5, 2
 LIKELIHOOD_EVERY = 4
 LIKELIHOOD_STEPS = 4
 
@@ -130,7 +131,7 @@ def loss_terms(
     if "reward" in wanted:
         terms["reward"] = reward_loss(predicted_rewards, rewards, weight)
     if config.early_weight and horizon > EARLY:
-        early = _early_terms(model, start, past, windows, states, actions, first, wanted, config)
+        early = _early_terms(model, past, windows, states, actions, wanted, config, key=jax.random.fold_in(key, 4))
         terms |= {name: terms[name] + config.early_weight * term for name, term in early.items()}
     if "consistency" in wanted:
         some = random_steps(len(chosen), config.consistency_steps, key=consistency_key)
@@ -155,27 +156,38 @@ def loss_terms(
 
 def _early_terms(
     model: DynamicsModel,
-    start: Array,
     past: Past,
     windows: Windows,
     states: Array,
     actions: Array,
-    first: Array,
     wanted: set[str],
     config: TrainConfig,
+    *,
+    key: PRNGKeyArray,
 ) -> dict[str, Float[Array, ""]]:
-    """The state and reward losses of the first steps alone, on every other one of them."""
-    durations = None if windows.durations is None else windows.durations[:EARLY]
-    first = first % EARLY_STRIDE
+    """The state and reward losses of the first steps after random starts within the windows, on some of these steps."""
+    starts_key, first_key = jax.random.split(key)
+    starts = jax.random.randint(starts_key, (EARLY_STARTS,), 0, actions.shape[0] - EARLY + 1)
+    first = jax.random.randint(first_key, (), 0, EARLY_STRIDE)
     chosen = steps_every(EARLY, EARLY_STRIDE, first)
-    before, latents = _roll(model, start, past, actions[:EARLY], durations, EARLY_STRIDE, first, config.remat_steps)
-    found, paid = _read(model, before, latents, actions[chosen], EARLY_STRIDE, config.remat_steps)
+
+    def after(line: Array, points: int) -> Array:
+        """The rows from every start on, `[points, starts × batch, …]`."""
+        rows = line[starts + jnp.arange(points)[:, None]]
+        return rows.reshape(points, -1, *line.shape[2:])
+
+    seen = seen_later(past, states, actions, starts - 1)
+    seen = jax.tree.map(lambda leaf: jnp.concatenate(list(leaf)), seen)
+    begun, taken = jax.vmap(model.encode_past)(seen), after(actions, EARLY)
+    durations = None if windows.durations is None else after(windows.durations, EARLY)
+    before, latents = _roll(model, begun, seen, taken, durations, EARLY_STRIDE, first, config.remat_steps)
+    found, paid = _read(model, before, latents, taken[chosen], EARLY_STRIDE, config.remat_steps)
     weight, terms = jnp.ones(len(chosen)), {}
     if "state" in wanted:
-        terms["state"] = state_loss(found, states[1:][chosen], weight)
+        terms["state"] = state_loss(found, after(states, EARLY + 1)[1:][chosen], weight)
     if "reward" in wanted:
-        rewards = model.normaliser.normalise_reward(windows.rewards)[chosen]
-        terms["reward"] = reward_loss(paid, rewards, weight)
+        rewards = model.normaliser.normalise_reward(windows.rewards)
+        terms["reward"] = reward_loss(paid, after(rewards, EARLY)[chosen], weight)
     return terms
 
 
