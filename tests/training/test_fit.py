@@ -180,21 +180,27 @@ def test_a_loss_on_some_steps_expects_the_loss_on_all(data, horizon, stride):
 
 
 def test_the_first_steps_weigh_more_if_asked(data):
-    """On every other one of the first ten, both offsets as often: their mean, added with its weight."""
+    """Their mean over all starts that have ten steps after them is what the extra term expects."""
     model = linear_model(data[0])
     windows = WindowSampler(data[0], 14).sample(jax.random.key(0), 6)
-    of_ten = jax.tree.map(lambda leaf: leaf[:11] if leaf.shape[0] == 15 else leaf[:10], windows)
 
-    def terms(windows, weight, key):
-        return loss_terms(model, windows, TrainConfig(loss_stride=2, early_weight=weight), key=key)
+    def terms(windows, key, **settings):
+        return loss_terms(model, windows, TrainConfig(**settings), key=key)
 
-    keys = jax.random.split(jax.random.key(1), 400)
-    plain, early, more = (
-        jax.vmap(lambda key, w=windows, weight=weight: terms(w, weight, key))(keys)
-        for windows, weight in ((windows, 0.0), (of_ten, 0.0), (windows, 0.5))
+    keys = jax.random.split(jax.random.key(1), 2000)
+    plain, more = (
+        jax.vmap(lambda key, weight=weight: terms(windows, key, loss_stride=2, early_weight=weight))(keys)
+        for weight in (0.0, 0.5)
     )
+    after_starts = [
+        terms(jax.tree.map(lambda leaf, o=o: leaf[o : o + len(leaf) - 4], windows), keys[0], loss_stride=1)
+        for o in range(5)
+    ]
     for name in ("state", "reward"):
-        np.testing.assert_allclose(more[name], plain[name] + 0.5 * early[name], rtol=1e-4)
+        early = np.asarray(more[name] - plain[name]) / 0.5
+        expected = np.mean([float(found[name]) for found in after_starts])
+        assert early.mean() == pytest.approx(expected, abs=4 * early.std() / np.sqrt(len(keys)) + 1e-6), name
+        assert early.std() > 0
     np.testing.assert_array_equal(more["consistency"], plain["consistency"])
 
 

@@ -54,7 +54,26 @@ PILOTED: Mapping[str, Mapping[str, Any]] = {
     ", small latent": {"core_options": (*PILOT, ("pilot_modes", 16)), "latent_size": 64},
 }
 """What is tried on top of a pilot and wide batches."""
+READ = {
+    **WIDE,
+    "core_options": (*PILOT, ("pilot_modes", 16), ("action_hidden", (64,))),
+    "core_rate": 1.0,
+    "reader": (128, 64),
+    "reward_hidden": (128,),
+}
+SHORT = {"plan_growth": 6_250}
+SEVERAL_LENGTHS = {"plan_lambda": 0.7, "value_at": (1, 3, 7, 20)}
+READING: Mapping[str, Mapping[str, Any]] = {
+    "linear H=5": {**WIDE, **SHORT, "horizon": 5, "core_rate": 1.0, "core_options": (*PILOT, ("pilot_modes", None))},
+    "reader H=5": {**READ, **SHORT, "horizon": 5},
+    "reader, short plans": {**READ, **SHORT, "loss_steps": 8},
+    "reader, lambda 0.7": {**READ, **SEVERAL_LENGTHS, "loss_steps": 8},
+    "reader, lambda 0.7, every step": {**READ, **SEVERAL_LENGTHS},
+    "reader, lambda 0.7, rho 0.9": {**READ, **SEVERAL_LENGTHS, "loss_steps": 8, "decay": 0.9},
+}
+"""What values see is the latent, or read off it by a network; with losses at some steps of a window, or at all."""
 KOOPMAN: Mapping[str, Mapping[str, Any]] = {
+    **READING,
     "grown": {},
     "lambda 0.8": {"plan_lambda": 0.8, "value_points": 4},
     "rho 0.9": {"decay": 0.9},
