@@ -121,3 +121,11 @@ def test_options_of_the_command_line_reach_the_agent():
     found = agent_options([["plan_lambda=0.8", "value_points=4"], ["core.bilinear=true"]], ())
     config = tdmpc_arm("koopman", **found)
     assert (config.plan_lambda, config.value_points, config.all_core_options["bilinear"]) == (0.8, 4, True)
+
+
+def test_an_option_may_be_a_list():
+    config = tdmpc_arm("koopman", **agent_options([["reader=[8,4]", "value_at=[2,20]"]], ()))
+    assert (config.reader, config.value_at) == ((8, 4), (2, 20))
+    assert hash(config)  # a compiled function knows it by its hash
+    plain = tdmpc_arm("koopman", **agent_options([["reader=null", "value_at=null", "loss_steps=null"]], ()))
+    assert (plain.reader, plain.value_at, plain.loss_steps) == (None, None, None)
