@@ -1,4 +1,4 @@
-"""The recorded search for what serves the first steps: losses on them after more starts, weight decay, linear paths.
+"""The recorded search for what serves the first steps: losses on them after more starts, and weight decay.
 
 Judged like `koopax.experiments.search`, on validation episodes at equal training time, but on one set of each robot, of
 which two are broad, and with the error of steps 1 to 10 beside that of all.
@@ -19,7 +19,6 @@ from koopax.experiments.summaries import Summary, markdown
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask
 
-LINEAR = {"linear_paths": True}
 DECAY = {"weight_decay": 0.03}
 # name: (preset, options of the model, settings of training)
 ARMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -28,13 +27,12 @@ ARMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "koopman, decay": ("koopman", {}, DECAY),
     "koopman, decay, first steps 0.3": ("koopman", {}, DECAY | {"early_weight": 0.3}),
     "koopman, decay, first steps 0.6": ("koopman", {}, DECAY | {"early_weight": 0.6}),
-    "koopman, decay, first steps 0.6, linear paths": ("koopman", LINEAR, DECAY | {"early_weight": 0.6}),
     "mlp": ("mlp", {}, {}),
     "gru": ("gru", {}, {}),
     "gru, first steps 0.3": ("gru", {}, {"early_weight": 0.3}),
 }
-COLOURS = (INK, SKY, ORANGE, BLUE, GREEN, INK, VERMILION, VERMILION, VERMILION)
-LINES = ("-", "-", "-", "-", "-", ":", "-", "--", ":")
+COLOURS = (INK, SKY, ORANGE, BLUE, GREEN, VERMILION, VERMILION, VERMILION)
+LINES = ("-", "-", "-", "-", "-", "-", "--", ":")
 DATASETS = ("halfcheetah/full-replay", "walker2d/expert", "hopper/full-replay")
 
 
