@@ -60,6 +60,8 @@ def train_config(arm: str, horizon: int, settings: SpeedSettings) -> TrainConfig
         learning_rate=1e-3,
         reward_weight=float(settings.reward),
         loss_stride=loss_stride(arm, horizon, settings),
+        early_weight=0.0,
+        weight_decay=0.0,
         **options,
     )
 

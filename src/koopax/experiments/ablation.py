@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from koopax._plots import BLUE, INK, tidy
 from koopax.experiments.experiment import Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
+from koopax.experiments.paper import PLAIN_TRAINING
 from koopax.experiments.summaries import Summary, interval, markdown
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask
@@ -51,6 +52,7 @@ def ablation_cell(
         reencode_every="never",
         steps=budget.steps,
         learning_rate=learning_rate,
+        **PLAIN_TRAINING,
         batch_size=budget.batch_size,
         seed=seed,
         validate_every=500,

@@ -26,6 +26,7 @@ from koopax.envs import episode_returns
 from koopax.evaluation.prediction import prediction_error
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
+from koopax.experiments.paper import PLAIN_TRAINING
 from koopax.experiments.returns import names, returns_of
 from koopax.experiments.summaries import Summary, interval, markdown
 from koopax.models.dynamics import DynamicsModel
@@ -150,7 +151,7 @@ def _models(robot: str, budget: ImaginationBudget, place: Place) -> tuple[Given,
     task = TrainTask(
         source=f"koopax/{robot}/medium-expert-v0",
         model="koopman",
-        train=TrainConfig(horizon=budget.horizon, steps=budget.model_steps, seed=0),
+        train=TrainConfig(horizon=budget.horizon, steps=budget.model_steps, seed=0, **PLAIN_TRAINING),
         source_options={"steps": budget.data_steps},
         model_options=options,
     )

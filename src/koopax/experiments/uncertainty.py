@@ -23,7 +23,7 @@ from koopax.evaluation.calibration import BATCH, calibrate, coverages
 from koopax.evaluation.errors import choose_windows
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
-from koopax.experiments.paper import DATASETS
+from koopax.experiments.paper import DATASETS, PLAIN_TRAINING
 from koopax.experiments.summaries import Summary, markdown
 from koopax.models.ensemble import AnyModel, Ensemble
 from koopax.models.intervals import LEVELS, Calibration
@@ -83,6 +83,7 @@ def tasks(dataset: str, budget: UncertaintyBudget) -> list[TrainTask]:
             seconds=seconds,
             batch_size=budget.batch_size,
             seed=seed,
+            **PLAIN_TRAINING,
         )
         return TrainTask(source=dataset, source_options={"steps": budget.data_steps}, model=model, train=train)
 

@@ -114,12 +114,12 @@ def suited_preset(
 # results/search. The other strides were not searched: cores that train on long windows have Koopman's, and the MLP,
 # which trains on short ones, has every step.
 TRAINING: Mapping[str, Mapping[str, Any]] = {
-    "koopman": {"learning_rate": 8e-3, "loss_stride": 10, "early_weight": 0.0},
-    "mlp": {"learning_rate": 2e-3, "loss_stride": 1, "early_weight": 0.0},
-    "gru": {"learning_rate": 6e-3, "loss_stride": 10, "early_weight": 0.0},
-    "transformer": {"learning_rate": 3e-3, "loss_stride": 10, "early_weight": 0.0},
-    "dssm": {"learning_rate": 3e-3, "loss_stride": 10, "early_weight": 0.0},
+    "koopman": {"learning_rate": 8e-3, "loss_stride": 10, "early_weight": 0.0, "weight_decay": 0.0},
+    "mlp": {"learning_rate": 2e-3, "loss_stride": 1, "early_weight": 0.0, "weight_decay": 0.0},
+    "gru": {"learning_rate": 6e-3, "loss_stride": 10, "early_weight": 0.0, "weight_decay": 0.0},
+    "transformer": {"learning_rate": 3e-3, "loss_stride": 10, "early_weight": 0.0, "weight_decay": 0.0},
+    "dssm": {"learning_rate": 3e-3, "loss_stride": 10, "early_weight": 0.0, "weight_decay": 0.0},
     # Fitted by least squares; gradient steps are for those who ask for them.
-    "linear": {"learning_rate": 1e-3, "loss_stride": 1, "early_weight": 0.0, "steps": 0},
+    "linear": {"learning_rate": 1e-3, "loss_stride": 1, "early_weight": 0.0, "weight_decay": 0.0, "steps": 0},
 }
-OTHER_TRAINING: Mapping[str, Any] = {"learning_rate": 1e-3, "loss_stride": 1, "early_weight": 0.0}
+OTHER_TRAINING: Mapping[str, Any] = {"learning_rate": 1e-3, "loss_stride": 1, "early_weight": 0.0, "weight_decay": 0.0}

@@ -38,8 +38,8 @@ class TrainConfig:
     """Where the cosine decay ends, as a fraction of the peak; 1 keeps it constant."""
     beta2: float = 0.999
     """Adam's memory of squared gradients: the decay of their running mean."""
-    weight_decay: float = 0.0
-    """Decoupled weight decay (AdamW) on matrices; 0 is Adam."""
+    weight_decay: float | None = None
+    """Decoupled weight decay (AdamW) on matrices; 0 is Adam, None for the core's own in `koopax.models.presets`."""
     clip: float = 1.0
     """Largest global gradient norm."""
     state_weight: float = 1.0
@@ -111,11 +111,11 @@ class TrainConfig:
         for name in ("learning_rate", "clip"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use a positive number.")
-        for name in ("likelihood_weight", "early_weight"):
+        for name in ("likelihood_weight", "early_weight", "weight_decay"):
             if getattr(self, name) is not None and not getattr(self, name) >= 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 0 or more, or None for its default.")
         weights = ("state_weight", "reward_weight", "consistency_weight")
-        for name in (*weights, "weight_decay", "spectrum_learning_rate", "final_learning_rate"):
+        for name in (*weights, "spectrum_learning_rate", "final_learning_rate"):
             if not getattr(self, name) >= 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 0 or more.")
         if not any(getattr(self, name) for name in weights):

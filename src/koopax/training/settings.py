@@ -32,8 +32,11 @@ def settings_for(
         if name not in known:
             raise KoopaxError(f"fit has no setting {name!r}: it takes {', '.join(sorted(known))}.")
     # Resolved here, so that what is recorded is what ran.
-    steps = STEPS_OF_SMALL if model.num_parameters() < SMALL_PARAMETERS else STEPS
-    config = resolved(replace(config or TrainConfig(), **settings), model.config.core, steps=steps)
+    config = replace(config or TrainConfig(), **settings)
+    small = model.num_parameters() < SMALL_PARAMETERS
+    if small:  # little data is learned from short windows, which have many starts, and without a decay
+        config = replace(config, early_weight=config.early_weight or 0.0, weight_decay=config.weight_decay or 0.0)
+    config = resolved(config, model.config.core, steps=STEPS_OF_SMALL if small else STEPS)
     if begun is not None:
         config = _as_begun(config, recorded_settings(begun))
     elif config.reencode_every == "auto" and model.config.reencode_every is not None:
