@@ -22,7 +22,7 @@ from koopax.agents import train_tdmpc as train
 from koopax.agents.run import load_checkpoint, read_config
 from koopax.agents.tdmpc.agent import decide, learn, make_learner
 from koopax.agents.tdmpc.tasks import Task, published_action_repeat
-from koopax.agents.tdmpc.train import restore_state
+from koopax.agents.tdmpc.train import between_known, restore_state
 from koopax.models.spectrum import PaperSpectrum
 from koopax.training.metrics import read_json_lines
 
@@ -262,3 +262,9 @@ def test_a_config_survives_json():
     again = TDMPCConfig.from_json(json.loads(json.dumps(dataclasses.asdict(config))))
     assert again == config
     assert again.all_core_options["spectrum_options"] == {"highest_phase": 0.5}
+
+
+def test_a_step_without_a_loss_errs_as_those_around_it():
+    found = between_known(np.array([0.1, np.nan, 0.3, np.nan, np.nan]))
+    np.testing.assert_allclose(found, [0.1, 0.2, 0.3, 0.3, 0.3])
+    assert np.isnan(between_known(np.full(3, np.nan))).all()

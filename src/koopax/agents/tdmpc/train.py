@@ -173,13 +173,16 @@ def _learn(training: TDMPCTraining, run: AgentRun) -> None:
 
 def _note(counters: Counters, metrics: dict[str, Any]) -> None:
     """Remember what updates found; errors over the horizon decide on plans, so they are averaged over some calls."""
-    errors = np.asarray(metrics["consistency_errors"], float)
-    known = np.flatnonzero(np.isfinite(errors))
-    if len(known):  # a step at which none of these updates took a loss errs as those around it do
-        errors = np.interp(np.arange(len(errors)), known, errors[known])
+    errors = between_known(np.asarray(metrics["consistency_errors"], float))
     before = np.array(counters.model_errors) if counters.model_errors else errors
     counters.model_errors = (before + ERROR_RATE * (errors - before)).tolist()
     counters.losses = {name: float(value) for name, value in metrics.items() if name != "consistency_errors"}
+
+
+def between_known(errors: np.ndarray) -> np.ndarray:
+    """The errors of all steps, where one at which no loss was taken errs as those around it do; all NaN stay so."""
+    known = np.flatnonzero(np.isfinite(errors))
+    return np.interp(np.arange(len(errors)), known, errors[known]) if len(known) else errors
 
 
 def _report(training: TDMPCTraining, run: AgentRun, finished: bool) -> None:
