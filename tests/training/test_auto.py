@@ -12,7 +12,7 @@ import koopax
 from koopax.data import save
 from koopax.experiments.small_data import Setting, episodes_of
 from koopax.experiments.systems import simulate
-from koopax.training.auto import Candidate, candidates, chosen_of
+from koopax.training.auto import Candidate, candidates, chosen_of, kept_weights
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask, run_task
 from koopax.training.trained import load_trained
@@ -108,6 +108,15 @@ def tried(**errors):
 )
 def test_a_network_is_kept_where_validation_can_tell(errors, episodes, expected):
     assert chosen_of(tried(**errors), episodes).name == expected
+
+
+@pytest.mark.parametrize(
+    ("earlier", "episodes", "expected"),
+    [(0.8, 1, "model"), (0.5, 1, "best"), (0.8, 25, "best"), (0.96, 10_000, "model"), (None, 1, "model")],
+)
+def test_earlier_weights_are_kept_where_validation_can_tell(earlier, episodes, expected):
+    errors = {"model.koopax": 1.0} | ({} if earlier is None else {"best.koopax": earlier})
+    assert kept_weights(errors, episodes) == f"{expected}.koopax"
 
 
 @pytest.mark.slow

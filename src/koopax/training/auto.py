@@ -11,7 +11,7 @@ OUT/                      besides, the run of the best one, so that every comman
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from koopax._progress import Watcher
 from koopax._provenance import provenance
 from koopax._untrusted import from_json, read_json, reading
 from koopax.data.episodes import Episodes
+from koopax.models.files import RUN_MODEL
 from koopax.training.choice import free_run_error
 from koopax.training.config import TrainConfig
-from koopax.training.run import Run, write_json
+from koopax.training.run import BEST, Run, write_json
 from koopax.training.tasks import Splits, TrainTask, recorded_task, run_task, splits
 
 AUTO = "auto.json"
@@ -46,6 +47,8 @@ CLOSE = 1.05
 ROUNDING = 1e-10
 # How far, in logarithms, one validation episode may mislead about a network that has all shapes to choose from.
 MISLEADING = 1.5
+# The same about earlier weights of a training, which have one choice: the step.
+MISLEADING_STEP = 0.5
 # A model that has stopped improving for so many validations will not overtake another.
 PATIENCE = 20
 
@@ -65,7 +68,7 @@ class Candidate:
     reencode_every: int | None
     """Steps between two returns to its encoder; None for never."""
     model: str
-    """Which of its models is meant: "model.koopax", or "best.koopax" where that is better in free runs."""
+    """Which of its models is meant, see `kept_weights`."""
 
 
 @dataclass(frozen=True)
@@ -160,13 +163,14 @@ def _compare(
         try:
             run = _run(candidate, folder / CANDIDATES / name, episodes, sinks, watch and watch(name, candidate.train))
         except DivergedError:
-            tried.append(Candidate(name, float("inf"), time.perf_counter() - began, 0, None, "model.koopax"))
+            tried.append(Candidate(name, float("inf"), time.perf_counter() - began, 0, None, RUN_MODEL))
             continue
         if run.stopped == "interrupted":
             return AutoRun(best or run, tuple(tried), None, interrupted=True)
-        models = {"model.koopax": run.model, "best.koopax": run.best_model}
+        models = {RUN_MODEL: run.model, BEST: run.best_model}
         errors = {of: free_run_error(m, episodes.validation) for of, m in models.items() if m is not None}
-        error, model = min((error, of) for of, error in errors.items())
+        model = kept_weights(errors, episodes.validation.num_episodes)
+        error = errors[model]
         every, size = run.model.config.reencode_every, run.model.num_parameters()
         tried.append(Candidate(name, error, round(run.wall_seconds, 3), size, every, model))
         if best is None or error <= min(each.error for each in tried):
@@ -177,6 +181,21 @@ def _compare(
     document = {"kind": "auto", "task": _recorded(task), "candidates": [asdict(each) for each in tried]}
     write_json(folder / AUTO, {**document, "best": chosen.name, **provenance()})
     return AutoRun(best, tuple(tried), chosen.name)
+
+
+def kept_weights(errors: Mapping[str, float], validation_episodes: int) -> str:
+    """The last weights, at the end of the learning rate's way down, or the best ones on the validation's windows.
+
+    Earlier weights may suit a few episodes by chance: in free runs they have to be better by a factor, which n episodes
+    bring down to e^(0.5 / √n).
+    """
+    earlier = errors.get(BEST, math.inf)
+    return BEST if _margin(MISLEADING_STEP, validation_episodes) * earlier < errors[RUN_MODEL] else RUN_MODEL
+
+
+def _margin(misleading: float, validation_episodes: int) -> float:
+    """By what factor a free choice has to be better on so many validation episodes."""
+    return max(CLOSE, math.exp(misleading / math.sqrt(validation_episodes)))
 
 
 def chosen_of(tried: Sequence[Candidate], validation_episodes: int) -> Candidate:
@@ -190,14 +209,14 @@ def chosen_of(tried: Sequence[Candidate], validation_episodes: int) -> Candidate
         return network
     best = min(each.error for each in regressions)
     simple = next(each for each in regressions if each.error <= max(CLOSE * best, ROUNDING))
-    margin = max(CLOSE, math.exp(MISLEADING / math.sqrt(validation_episodes)))
+    margin = _margin(MISLEADING, validation_episodes)
     return network if margin * max(network.error, ROUNDING) < simple.error else simple
 
 
 def _put_forward(folder: Path, chosen: Candidate) -> Run:
     """Make the folder the run of that candidate, with the better of its two models as its model."""
     own = folder / CANDIDATES / chosen.name
-    copies = {"config.json": "config.json", "metrics.jsonl": "metrics.jsonl", "model.koopax": chosen.model}
+    copies = {"config.json": "config.json", "metrics.jsonl": "metrics.jsonl", RUN_MODEL: chosen.model}
     for name, source in copies.items():
         with new_file(folder / name, overwrite=True) as temporary:
             shutil.copyfile(own / source, temporary)
@@ -220,6 +239,6 @@ def _recorded(task: TrainTask) -> dict[str, Any]:
 def _run(task: TrainTask, folder: Path, episodes: Splits, sinks: Sequence[str], watch: Watcher | None) -> Run:
     """The candidate's run: as it was finished, resumed, or begun."""
     begun = (folder / "config.json").is_file()
-    if begun and (folder / "model.koopax").is_file():
+    if begun and (folder / RUN_MODEL).is_file():
         return Run.load(folder)
     return run_task(task, folder, episodes=episodes, resume=begun, sinks=tuple(sinks), watch=watch)

@@ -16,6 +16,7 @@ from koopax._errors import DivergedError, KoopaxError
 from koopax._progress import Watcher
 from koopax._untrusted import from_json
 from koopax.models.dynamics import DynamicsModel
+from koopax.models.files import RUN_MODEL
 from koopax.training.choice import Trial
 from koopax.training.config import TrainConfig
 from koopax.training.losses import loss_weights
@@ -217,7 +218,7 @@ class Record:
                 self.best_model = model if last_is_best else settle(self.best_model)
         if self.folder is not None:
             if stopped != "interrupted":
-                model.save(self.folder / "model.koopax")
+                model.save(self.folder / RUN_MODEL)
                 if self.best_model is not None:
                     self.best_model.save(self.folder / BEST)
             write_outcome(self.folder, {"step": step, **times, "stopped": stopped})

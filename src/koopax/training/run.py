@@ -21,7 +21,7 @@ from koopax._provenance import provenance
 from koopax._untrusted import from_json, in_line, one_line, read_json, reading
 from koopax.models.config import ModelConfig
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.files import config_from_json, load_model
+from koopax.models.files import RUN_MODEL, config_from_json, load_model
 from koopax.training.choice import Trial
 from koopax.training.config import TrainConfig
 from koopax.training.metrics import read_json_lines
@@ -76,11 +76,11 @@ class Run:
         """Read a run folder."""
         folder = Path(folder)
         document = read_config(folder)
-        if not (folder / "model.koopax").is_file():
+        if not (folder / RUN_MODEL).is_file():
             raise KoopaxError(f"the run {str(folder)!r} has no finished model: resume it with --resume {folder}.")
         outcome = recorded_outcome(folder, document)
         return cls(
-            model=load_model(folder / "model.koopax"),
+            model=load_model(folder / RUN_MODEL),
             config=recorded_settings(folder),
             step=outcome.step,
             seconds=outcome.seconds,
