@@ -141,6 +141,8 @@ def sequential_losses(learner, batch, config):
             best = min(network(critic, following)[0] for critic in targets.critics)
             y = batch.rewards[t, b] + config.discount * batch.continues[t, b] * best
             gaps = np.array([network(critic, joined)[0] - y for critic in model.critics])
+            if model.value is not None:
+                terms[2] += config.value_decay**t * (network(model.value, seen)[0] - best) ** 2 / config.value_steps
             terms[2] += config.value_decay**t * np.sum(gaps**2) / config.value_steps
             missed += config.value_decay**t * np.mean(np.abs(gaps))
             weight_sum += config.value_decay**t
@@ -157,6 +159,7 @@ OPTIONS = {
     },
     "latent": {"refresh_every": 4, "refresh": "latent", "latent_norm": "layer"},
     "bilinear": {"core_options": (("bilinear", True),)},
+    "value head": {"value_head": (7,)},
     "reader": {"reader": (6, 8), "latent_norm": "simplex", "refresh_every": 3, "refresh": "latent"},
 }
 
@@ -169,6 +172,7 @@ OPTIONS = {
         ("mlp", {}),
         ("koopman", OPTIONS["context"]),
         ("koopman", OPTIONS["reader"]),
+        ("koopman", OPTIONS["value head"]),
         *(pytest.param("koopman", OPTIONS[name], marks=pytest.mark.slow) for name in ("latent", "bilinear")),
         pytest.param("mlp", OPTIONS["latent"], marks=pytest.mark.slow),
         *(pytest.param(name, {}, marks=pytest.mark.slow) for name in ("gru", "transformer", "dssm")),
@@ -336,6 +340,30 @@ def test_many_updates_in_one_call_are_those_one_by_one_and_compile_once(learner)
     np.testing.assert_allclose(found, errors, rtol=1e-4)
     learn(together, random_windows(8, count=2), TINY, key=seed_key)
     assert learn._cache_size() == 1
+
+
+def test_a_value_head_values_plans_and_shapes_no_latent():
+    """Its loss has a gradient for itself alone; plans are valued by it, or by Qs and policy where there is none."""
+    config = dataclasses.replace(TINY, value_head=(7,), reader=(6, 8))
+    learner, batch = scattered(make_learner(config, STATE, ACTION)), random_windows(3)
+    without = eqx.tree_at(lambda model: model.value, learner.model, None)
+
+    def gradients(model):
+        parts = learner.targets, learner.policy, batch, config
+        return eqx.filter_jit(eqx.filter_grad(lambda m: model_loss(m, *parts, key=jax.random.key(0))[0]))(model)
+
+    found, expected = gradients(learner.model), gradients(without)
+    assert all(jnp.any(leaf != 0) for leaf in jax.tree.leaves(found.value))
+    rest = eqx.tree_at(lambda model: model.value, found, None)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), rest, expected)
+
+    latents = jax.random.normal(jax.random.key(1), (4, learner.model.core.latent_size))
+    features = np.asarray(learner.model.features(latents), float)
+    by_head = AgentModel(learner.model, learner.policy, 0.0).value(latents)
+    np.testing.assert_allclose(by_head, [network(learner.model.value, x)[0] for x in features], rtol=1e-4, atol=1e-5)
+    joined = [np.concatenate([x, np.tanh(network(learner.policy, x))]) for x in features]
+    lowest = [min(network(critic, each)[0] for critic in learner.model.critics) for each in joined]
+    np.testing.assert_allclose(AgentModel(without, learner.policy, 0.0).value(latents), lowest, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.quick("koopman")

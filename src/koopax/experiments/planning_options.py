@@ -31,6 +31,7 @@ FIXED = {
     "value_at": None,
     "decay": 0.5,
     "reader": None,
+    "value_head": None,
     "loss_steps": None,
     "reward_hidden": (256,),
     "core_rate": 3.0,
@@ -68,6 +69,7 @@ READING: Mapping[str, Mapping[str, Any]] = {
     "reader H=5": {**READ, **SHORT, "horizon": 5},
     "reader, short plans": {**READ, **SHORT, "loss_steps": 8},
     "reader, lambda 0.7": {**READ, **SEVERAL_LENGTHS, "loss_steps": 8},
+    "reader, lambda 0.7, value head": {**READ, **SEVERAL_LENGTHS, "loss_steps": 8, "value_head": (128,)},
     "reader, lambda 0.7, every step": {**READ, **SEVERAL_LENGTHS},
     "reader, lambda 0.7, rho 0.9": {**READ, **SEVERAL_LENGTHS, "loss_steps": 8, "decay": 0.9},
 }

@@ -20,6 +20,7 @@ PUBLISHED: Mapping[str, Any] = {
     "seed_decisions": 5_000,
     "evaluate_episodes": 10,
     "reader": None,
+    "value_head": None,
     "loss_steps": None,
 }
 

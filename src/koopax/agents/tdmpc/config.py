@@ -93,6 +93,9 @@ class TDMPCConfig(AgentConfig):
     """What is made anew: the context, or all of the latent, which takes the place of encoding a state again."""
     critics: int = 2
     """Q heads; of more than two, two drawn for each update give its targets, and the first two value plans."""
+    value_head: tuple[int, ...] | None = None
+    """Hidden layers of V(x), which learns what the target Qs say of the policy's actions and values plans in place of
+    Qs and policy, at a fraction of their cost; None: they do it."""
     discount: float = 0.99
     """γ."""
     batch_size: int = 128
@@ -189,8 +192,10 @@ class TDMPCConfig(AgentConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise KoopaxError(f"{name} is {value}; it must be at least 1.")
-        if self.reader is not None and min(self.reader, default=0) < 1:
-            raise KoopaxError(f"reader is {self.reader}; give it one layer or more, each of width 1 or more.")
+        for name in ("reader", "value_head"):
+            layers = getattr(self, name)
+            if layers is not None and min(layers, default=0) < 1:
+                raise KoopaxError(f"{name} is {layers}; give it one layer or more, each of width 1 or more.")
         at = self.value_at
         if at is not None and (not at or at[0] < 1 or list(at) != sorted(set(at)) or at[-1] < self.horizon):
             raise KoopaxError(f"value_at is {at}; give steps of a plan in ascending order, up to {self.horizon}.")

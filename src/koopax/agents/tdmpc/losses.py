@@ -17,6 +17,9 @@ Neighbouring steps say much the same, and a linear core passes over steps at lit
 and reward are taken at t < V and at some later t, evenly spaced from a random one on, which count for those between
 them: in expectation the sums are the same.
 
+A value head V, where there is one, adds (V(x) − minᵢ Qᵢ⁻(x, π(x)))² to the value loss, at the x = h(o_{t+1}) of the
+targets, which have these values anyway; it shapes no latent.
+
 x stands for what `WorldModel.features` reads of a latent, except in the reward. Of more than two Qs, minᵢ is over two
 that are drawn.
 """
@@ -103,13 +106,16 @@ def model_loss(
     next_q = two_of(next_q, key=jax.random.fold_in(key, 1))
     y = td_target(batch.rewards[:valued], batch.continues[:valued], next_q, config.discount)
     q = evaluate_critics(model.critics, seen[:valued], batch.actions[:valued])
+    missed_values = jnp.sum((q - y) ** 2, axis=0)
+    if model.value is not None:
+        missed_values += (model.value(reached)[..., 0] - jax.lax.stop_gradient(jnp.min(next_q, axis=0))) ** 2
 
     value_mean = jnp.sum(decayed(config.value_decay, valued)) / valued
     step_share = value_mean / jnp.sum(decayed(config.decay, horizon))
     per_window = {
         "consistency": jnp.sum(step_weights * consistency, axis=0) * step_share,
         "reward": jnp.sum(step_weights * reward, axis=0) * step_share,
-        "value": jnp.sum(value_weights * jnp.sum((q - y) ** 2, axis=0), axis=0) / valued,
+        "value": jnp.sum(value_weights * missed_values, axis=0) / valued,
     }
     terms = {name: jnp.mean(batch.weights * per_window[name]) for name in LOSS_TERMS}
     total = sum((getattr(config, f"{name}_weight") * terms[name] for name in LOSS_TERMS), start=jnp.zeros(()))

@@ -3,11 +3,12 @@
 x_t = h(o_t)          encoder            r̂_t = R(x_t, a_t)       reward
 x_{t+1} = d(x_t, a_t) dynamics core      Q₁, Q₂(x_t, a_t)        values,    π(x_t)  policy
 
-Three options go beyond TD-MPC. A network may read off a latent what values, policy and the consistency loss see of it,
+Four options go beyond TD-MPC. A network may read off a latent what values, policy and the consistency loss see of it,
 z_t = D(x_t): then only x has to be linear, and z may be what values need. The reward reads x itself, so that a plan
 needs z where it is valued and nowhere else. What is read may be normalised; the core moves latents as they are, so that
 a linear one stays linear. And a rollout may be refreshed after every k steps: from what the core predicts there, a
-network makes a new context, or all of the latent anew, and the core goes on from that.
+network makes a new context, or all of the latent anew, and the core goes on from that. A head V(x) may learn what both
+Qs say of the policy's action: one small network in place of three values the ends of plans.
 """
 
 from typing import NamedTuple
@@ -70,6 +71,7 @@ class WorldModel(eqx.Module):
     reader: Network | None
     reward: Network
     critics: Critics
+    value: Network | None
     refresher: Network | None
     latent_norm: str = eqx.field(static=True)
     refresh_every: int | None = eqx.field(static=True)
@@ -89,6 +91,10 @@ class WorldModel(eqx.Module):
         self.critics = make_ensemble(
             lambda key: Network(sizes, normalised=True, zero_output=True, key=key), critic_keys
         )
+        self.value = None
+        if config.value_head is not None:
+            sizes = (read_size(config, self.core), *config.value_head, 1)
+            self.value = Network(sizes, normalised=True, zero_output=True, key=jax.random.fold_in(key, 3))
         self.latent_norm = checked_norm(config.latent_norm, read_size(config, self.core))
         self.refresh_every, self.refresh = config.refresh_every, config.refresh
         self.refresher = None

@@ -45,8 +45,10 @@ class AgentModel(eqx.Module):
         return predict_reward(self.model, latents[:-1], actions)
 
     def value(self, latents: Float[Array, "candidate latent"]) -> Float[Array, " candidate"]:
-        """min(Q₁, Q₂)(x, tanh π(x))."""
+        """V(x), or min(Q₁, Q₂)(x, tanh π(x)) where there is none."""
         features = self.model.features(latents)
+        if self.model.value is not None:
+            return self.model.value(features)[..., 0]
         pair = Ensemble(self.model.critics.members[:2])
         return jnp.min(evaluate_critics(pair, features, jnp.tanh(self.policy(features))), axis=0)
 
