@@ -68,7 +68,7 @@ class Candidate:
     reencode_every: int | None
     """Steps between two returns to its encoder; None for never."""
     model: str
-    """Which of its models is meant, see `kept_weights`."""
+    """Which of its models is meant: of a regression the better one in free runs, of a network see `kept_weights`."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,10 @@ def _compare(
             return AutoRun(best or run, tuple(tried), None, interrupted=True)
         models = {RUN_MODEL: run.model, BEST: run.best_model}
         errors = {of: free_run_error(m, episodes.validation) for of, m in models.items() if m is not None}
-        model = kept_weights(errors, episodes.validation.num_episodes)
+        network = candidate.model == "koopman"
+        model = (
+            kept_weights(errors, episodes.validation.num_episodes) if network else min(errors, key=errors.__getitem__)
+        )
         error = errors[model]
         every, size = run.model.config.reencode_every, run.model.num_parameters()
         tried.append(Candidate(name, error, round(run.wall_seconds, 3), size, every, model))
@@ -184,7 +187,7 @@ def _compare(
 
 
 def kept_weights(errors: Mapping[str, float], validation_episodes: int) -> str:
-    """The last weights, at the end of the learning rate's way down, or the best ones on the validation's windows.
+    """Of a network the last weights, with the learning rate at its end, or the best ones on the validation's windows.
 
     Earlier weights may suit a few episodes by chance: in free runs they have to be better by a factor, which n episodes
     bring down to e^(0.5 / √n).
