@@ -23,7 +23,7 @@ def reproduce(
     Args:
         experiment: prediction, speed, init-ablation, latent-ablation, gradients, planning, planning-long,
             representation, small-data, imagination, sensors, uncertainty, balance, constraints, swing-up, or what
-            found the defaults: search, first-steps, planning-options.
+            found the defaults: search, first-steps, longer-training, planning-options.
         budget: smoke (seconds), cpu (hours on two cores) or paper (published amounts of data, batch, horizon; the data
             comes from koopax's own policies).
         out: where results go, one file per cell, a table and a figure.

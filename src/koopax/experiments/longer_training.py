@@ -1,0 +1,31 @@
+"""The recorded search for what longer training wants: weight decay for every core that leads, and a pilot.
+
+After two minutes a model has seen every window many times, and what lowers the training error no longer lowers that of
+other episodes. Arms without decay are the defaults of 30 seconds.
+"""
+
+from koopax.experiments.arms import ArmsBudget, arms_experiment
+
+NONE, DECAY = {"weight_decay": 0.0}, {"weight_decay": 0.1}
+PILOT = {"pilot_modes": 16}
+ARMS = {
+    "koopman": ("koopman", {}, NONE),
+    "koopman, decay 0.03": ("koopman", {}, {"weight_decay": 0.03}),
+    "koopman, decay 0.1": ("koopman", {}, DECAY),
+    "koopman, pilot, decay 0.1": ("koopman", PILOT, DECAY),
+    "mlp": ("mlp", {}, NONE),
+    "mlp, decay 0.1": ("mlp", {}, DECAY),
+    "gru": ("gru", {}, NONE),
+    "gru, decay 0.1": ("gru", {}, DECAY),
+}
+DATASETS = ("halfcheetah/expert", "walker2d/expert", "hopper/medium-expert")
+BUDGETS = {
+    "smoke": ArmsBudget(
+        data_steps=4_000, seconds=2.0, horizon=12, windows=50, batch_size=4, datasets=("hopper/medium-expert",)
+    ),
+    "cpu": ArmsBudget(data_steps=200_000, seconds=120.0, horizon=100, windows=2_000, datasets=DATASETS),
+    "paper": ArmsBudget(
+        data_steps=1_000_000, seconds=7_200.0, horizon=100, windows=50_000, batch_size=256, datasets=DATASETS
+    ),
+}
+EXPERIMENT = arms_experiment("longer-training", "Longer training: validation error at equal time", ARMS, BUDGETS)
