@@ -1,5 +1,6 @@
 """Training on a system whose truth is known, and the promises about seeds, resuming, compilations and bad losses."""
 
+import gc
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from koopax.data.windows import Windows, WindowSampler
 from koopax.models.history import Past
 from koopax.training.config import TrainConfig
 from koopax.training.losses import consistency_loss, loss_terms, loss_weights, random_steps
+from koopax.training.programs import Programs
 from koopax.training.state import learning_rate
 
 DECAY, PHASE = 0.02, 0.3
@@ -109,6 +111,18 @@ def test_a_training_run_compiles_its_step_once(data):
         finally:
             logger.removeHandler(handler)
     assert sum("Finished XLA compilation" in line and "advance" in line for line in compiled) == 1
+
+
+def test_a_training_leaves_nothing_behind(data):
+    """Neither its data nor its compiled steps: a grid trains hundreds of models in one process."""
+
+    def there():
+        gc.collect()
+        return sum(isinstance(each, Programs) for each in gc.get_objects())
+
+    before = there()
+    small_fit(data[0], steps=2)
+    assert there() == before
 
 
 def test_losses_are_those_of_the_paper_in_a_plain_loop(data):

@@ -1,7 +1,7 @@
 """The compiled programs of a training: many steps in one, with the data on the device or fed from the host."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -26,6 +26,7 @@ from koopax.training.validation import Validation
 
 BLOCK_STEPS = 100
 """Steps that are taken in one go, at most."""
+Advance = Callable[[tuple, TrainState], TrainState]
 
 
 class Programs:
@@ -64,31 +65,15 @@ class Programs:
             return 0.0
         began = time.perf_counter()
         make_room()
-        advance = self._advance_on_one if self.devices.mesh is None else self._advance_on_many
+        of_data = REPLICATED if self._feed is None else OF_BLOCKS
+        alone = self.devices.mesh is None
+        advance = advancing(self._config) if alone else advancing_together(self._config, self.devices, of_data)
         self._read_from(int(self.devices.local(state.step)), key)  # reads ahead while the rest is compiled
         fixed = self._source(0), *self._padded([]), self._placed_key(key)
         self._steps = eqx.filter_jit(advance, donate="all-except-first").lower(fixed, state).compile()
         if self.validation is not None:
             self.validation.compile(self.devices.local(state.model))
         return time.perf_counter() - began
-
-    def _advance_on_one(self, fixed: tuple, state: TrainState) -> TrainState:
-        source, progress, count, key = fixed
-        return train_steps(state, source, progress, count, self._config, key)
-
-    def _advance_on_many(self, fixed: tuple, state: TrainState) -> TrainState:
-        source, *others = fixed
-        source, of_source = eqx.partition(source, eqx.is_array)
-        state, of_state = eqx.partition(state, eqx.is_array)
-
-        def on_each(source, progress, count, key, state):
-            whole = eqx.combine(state, of_state), eqx.combine(source, of_source)
-            key = jax.random.wrap_key_data(key)
-            return eqx.filter(train_steps(*whole, progress, count, self._config, key, AXIS), eqx.is_array)
-
-        of_data = REPLICATED if self._feed is None else OF_BLOCKS
-        run = self.devices.spread(on_each, (of_data, *[REPLICATED] * 4))
-        return eqx.combine(run(source, *others, state), of_state)
 
     def settle(self, model: DynamicsModel) -> DynamicsModel:
         """A trained model, calibrated, with the returns to its encoder that serve it best where they are left open."""
@@ -147,6 +132,39 @@ class Programs:
         padded = [*progress, *[0.0] * (self.most - len(progress))]
         arrays = jnp.asarray(padded, jnp.float32), jnp.asarray(len(progress), jnp.int32)
         return self.devices.replicate(arrays)
+
+
+def advancing(config: TrainConfig) -> Advance:
+    """The steps on one device.
+
+    No method: a compiled function and what it is bound to would hold each other, in a ring through JAX that Python's
+    collector cannot see, and every training would leave its program and its data behind.
+    """
+
+    def advance(fixed: tuple, state: TrainState) -> TrainState:
+        source, progress, count, key = fixed
+        return train_steps(state, source, progress, count, config, key)
+
+    return advance
+
+
+def advancing_together(config: TrainConfig, devices: Devices, of_data: Any) -> Advance:
+    """The steps on several devices, with the data spread as `of_data` says."""
+
+    def advance(fixed: tuple, state: TrainState) -> TrainState:
+        source, *others = fixed
+        source, of_source = eqx.partition(source, eqx.is_array)
+        state, of_state = eqx.partition(state, eqx.is_array)
+
+        def on_each(source, progress, count, key, state):
+            whole = eqx.combine(state, of_state), eqx.combine(source, of_source)
+            key = jax.random.wrap_key_data(key)
+            return eqx.filter(train_steps(*whole, progress, count, config, key, AXIS), eqx.is_array)
+
+        run = devices.spread(on_each, (of_data, *[REPLICATED] * 4))
+        return eqx.combine(run(source, *others, state), of_state)
+
+    return advance
 
 
 def _rows_of_steps(sampler: WindowSampler, key: jax.Array, steps: jax.Array | np.ndarray, batch_size: int) -> jax.Array:
