@@ -38,6 +38,8 @@ FITTED, STEPS = "fitted", "steps"
 """Regimes without a clock: least squares, and an equal number of gradient steps; the others are named by seconds."""
 EARLY = 10
 """Steps that count as the first ones."""
+WORST_DRAWN = 3.0
+"""Figures end here: 1 is as wrong as the mean, and how far a regression diverges is in the table."""
 # Levels are within this factor of each other.
 LEVEL = 1.02
 OURS = ("koopman", "koopman-paper")
@@ -233,31 +235,40 @@ def _early_error(cell: dict[str, Any]) -> float:
 
 
 def figure(found: list[dict[str, Any]]) -> Figure:
-    """State error against the step, one panel per dataset, at the longest training time there is; seeds averaged."""
+    """State error against the step, one panel per dataset, at the longest training time that it has; seeds averaged."""
     datasets = list(dict.fromkeys(cell["labels"]["dataset"] for cell in found))
-    times = [cell["labels"]["regime"] for cell in found if cell["labels"]["regime"] not in (FITTED, STEPS)]
-    drawn_regimes = (FITTED, max(times, key=lambda name: float(name.removesuffix("s")), default=STEPS))
-    chosen = [c for c in found if c["labels"]["regime"] in drawn_regimes and np.isfinite(error_of(c, "state"))]
     columns = min(3, len(datasets))
     rows = -(-len(datasets) // columns)
-    drawn = Figure(figsize=(4.2 * columns, 3.1 * rows), layout="constrained")
+    drawn = Figure(figsize=(4.2 * columns, 3.1 * rows + 0.4), layout="constrained")
     panels = drawn.subplots(rows, columns, squeeze=False).ravel()
     for panel, dataset in zip(panels, datasets, strict=False):
+        own = [cell for cell in found if cell["labels"]["dataset"] == dataset and np.isfinite(error_of(cell, "state"))]
+        regime = _longest(own)
         for model, (colour, line, _) in STYLES.items():
             curves = [
                 cell["error"]["state"]["per_step"]
-                for cell in chosen
-                if cell["labels"]["dataset"] == dataset and cell["labels"]["model"] == model
+                for cell in own
+                if cell["labels"]["regime"] in (FITTED, regime) and cell["labels"]["model"] == model
             ]
             if curves:
                 steps = np.arange(1, len(curves[0]) + 1)
                 panel.plot(steps, np.mean(curves, axis=0), color=colour, linestyle=line, label=model)
-        panel.set(xscale="log", yscale="log", title=dataset, xlabel="step", ylabel="state error (normalised)")
+        time = "equal steps" if regime == STEPS else f"{regime.removesuffix('s')} seconds"
+        panel.set(xscale="log", yscale="log", title=f"{dataset}, {time}", xlabel="step")
+        panel.set_ylabel("state error (normalised)")
+        panel.set_ylim(top=min(panel.get_ylim()[1], WORST_DRAWN))
         tidy(panel)
     for panel in panels[len(datasets) :]:
         panel.set_visible(False)
-    panels[0].legend(frameon=False, fontsize=8)
+    handles = panels[0].get_legend_handles_labels()
+    drawn.legend(*handles, frameon=False, fontsize=9, loc="outside lower center", ncols=len(STYLES))
     return drawn
+
+
+def _longest(cells: list[dict[str, Any]]) -> str:
+    """The longest training time among them; equal steps where there is none."""
+    regimes = {cell["labels"]["regime"] for cell in cells} - {FITTED, STEPS}
+    return max(regimes, key=lambda name: float(name.removesuffix("s")), default=STEPS)
 
 
 def run(budget: PredictionBudget, place: Place) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """What every figure draws a model with: colour, line and marker."""
 
-from koopax._plots import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION
+from koopax._plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION
 
 STYLES = {
     "koopman": (BLUE, "-", "o"),
@@ -9,7 +9,7 @@ STYLES = {
     "mlp": (INK, ":", "^"),
     "transformer": (GREEN, "-.", "D"),
     "dssm": (PURPLE, (0, (5, 1, 1, 1, 1, 1)), "v"),
-    "dmdc": (INK, (0, (1, 3)), "+"),
-    "edmd": (ORANGE, (0, (1, 3)), "*"),
+    "dmdc": (GREY, "-", "+"),
+    "edmd": (GREY, (0, (4, 2)), "*"),
     "mlp@100": (VERMILION, ":", "x"),
 }
