@@ -28,6 +28,10 @@ VARIANTS = {name: (name, options) for name, options in SMALL.items()} | {
         "koopman",
         SMALL["koopman"] | {"action_history": 2, "pilot_modes": 2, "context_size": 2},
     ),
+    "koopman-members": (
+        "koopman",
+        SMALL["koopman"] | {"action_history": 2, "pilot_modes": 2, "context_size": 2, "members": 2},
+    ),
     "mlp-plain": ("mlp", {"hidden": 12}),
     "mlp-told": ("mlp", {"hidden": 12, "hidden_layers": 2, "activation": "elu"}),
     "gru-plain": ("gru", {}),
@@ -108,7 +112,7 @@ def test_candidates_from_one_start_equal_separate_rollouts(variant):
 
 
 @pytest.mark.quick("8-3|2-5")
-@pytest.mark.parametrize("variant", [*CORES, "koopman-remembering", "koopman-piloted"])
+@pytest.mark.parametrize("variant", [*CORES, "koopman-remembering", "koopman-piloted", "koopman-members"])
 @pytest.mark.parametrize(("horizon", "stride"), [(9, 3), (8, 3), (2, 5), (4, 1)])
 def test_every_nth_latent_is_one_of_all(variant, horizon, stride):
     core, batch = small(variant), 3
@@ -122,7 +126,7 @@ def test_every_nth_latent_is_one_of_all(variant, horizon, stride):
         close(some(core, jnp.asarray(first))[: len(wanted)], everything[wanted])
 
 
-@pytest.mark.parametrize("variant", ["koopman-remembering", "koopman-piloted"])
+@pytest.mark.parametrize("variant", ["koopman-remembering", "koopman-piloted", "koopman-members"])
 def test_gradients_of_every_nth_latent_are_those_of_all(variant):
     core = small(variant)
     rng = np.random.default_rng(6)
@@ -464,7 +468,14 @@ def held(spectrum, matrix, duration):
     rates, step = decay + 1j * frequency, float(spectrum.time_step())
     transition = np.exp(rates * step * duration)
     gain = np.asarray(spectrum.input_scale()) * (transition - 1.0) / rates
-    return transition, lambda pushed: gain * ((np.asarray(matrix[0]) + 1j * np.asarray(matrix[1])) @ pushed)
+    rows = np.asarray(matrix[0]) + 1j * np.asarray(matrix[1])
+
+    def inputs(*pushed):  # the rows are shared evenly by whoever pushes
+        return gain * np.concatenate(
+            [part @ own for part, own in zip(np.split(rows, len(pushed)), pushed, strict=True)]
+        )
+
+    return transition, inputs
 
 
 def koopman_twin(core, latent, actions, durations):
@@ -474,15 +485,18 @@ def koopman_twin(core, latent, actions, durations):
     state = latent[:modes] + 1j * latent[modes : 2 * modes]
     pilot = latent[known : known + piloting] + 1j * latent[known + piloting : known + 2 * piloting]
     context = latent[known + 2 * piloting :]
-    first, last = core.action_encoder.layers
+    networks = [core.action_encoder] if core.members == 1 else core.action_encoder.networks
     latents = []
     for t, duration in enumerate(durations):
         recent = np.concatenate(line[t : t + past + 1])
-        seen = np.concatenate([recent, pilot.real, pilot.imag, context])
-        embedded = linear(last, np.maximum(linear(first, seen), 0.0))
-        pushed = embedded[: len(embedded) // 2] + 1j * embedded[len(embedded) // 2 :]
+        pushed = []
+        for network, own in zip(networks, np.split(pilot, len(networks)), strict=True):
+            first, last = network.layers
+            seen = np.concatenate([recent, own.real, own.imag, context])
+            embedded = linear(last, np.maximum(linear(first, seen), 0.0))
+            pushed.append(embedded[: len(embedded) // 2] + 1j * embedded[len(embedded) // 2 :])
         transition, inputs = held(core.spectrum, (core.input_real, core.input_imag), duration)
-        state = transition * state + inputs(pushed)
+        state = transition * state + inputs(*pushed)
         if core.pilot is not None:
             transition, inputs = held(core.pilot.spectrum, (core.pilot.input_real, core.pilot.input_imag), duration)
             pilot = transition * pilot + inputs(recent)

@@ -28,6 +28,7 @@ from koopax.models.dynamics import DynamicsModel
 from koopax.models.gru import GRUCore
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics
+from koopax.models.members import MemberActionEncoders, MemberDecoders
 from koopax.models.mlp import MLPCore
 from koopax.models.networks import MLP, LinearPath
 from koopax.models.transformer import TransformerCore
@@ -153,6 +154,8 @@ def _product(fan_in: int, fan_out: int, *, of_data: bool = False) -> float:
 def _network(network: eqx.Module, *, of_data: bool = False) -> float:
     if isinstance(network, LinearPath):
         return _product(*network.linear.weight.shape, of_data=of_data) + _network(network.network, of_data=of_data)
+    if isinstance(network, MemberActionEncoders | MemberDecoders):
+        return sum(_network(own, of_data=of_data) for own in network.networks)
     if not isinstance(network, MLP):
         raise NotImplementedError(f"the operations of {type(network).__name__} have no formula in koopax.bench.flops")
     first, *others = (layer.weight.shape for layer in network.layers)

@@ -33,6 +33,7 @@ from koopax.models.history import DelayedDictionary, HistoryEncoder, Past
 from koopax.models.intervals import Calibration, rollout_with_band
 from koopax.models.latent import LatentDynamics, Start, advance, check_options, core_class, latent_of
 from koopax.models.linear import BilinearReward
+from koopax.models.members import MemberDecoders
 from koopax.models.networks import MLP, LinearPath
 from koopax.models.parts import make_parts
 from koopax.models.prediction import OneStep, Prediction
@@ -53,7 +54,7 @@ class DynamicsModel(Encoding):
     normaliser: Normaliser
     encoder: MLP | LinearPath | Dictionary | HistoryEncoder | FrameEncoder
     core: LatentDynamics
-    decoder: MLP | LinearPath | FrameDecoder
+    decoder: MLP | LinearPath | MemberDecoders | FrameDecoder
     reward_head: MLP | BilinearReward | None
     noise: LatentNoise | None
     calibration: Calibration | None
@@ -312,6 +313,17 @@ class DynamicsModel(Encoding):
             return decoded[:-1], decoded[-1]
         assert before is not None
         return decoded, self.reward_head(jnp.concatenate([before, action]))[0]
+
+    def read_each(
+        self, before: Float[Array, " latent"] | None, after: Float[Array, " latent"], action: Float[Array, " action"]
+    ) -> tuple[Float[Array, "member state"], Float[Array, " member"]]:
+        """As `read`, of every member: what each is trained to predict by itself."""
+        each = self.decoder.each(after) if isinstance(self.decoder, MemberDecoders) else self.decoder(after)[None]
+        if self.reward_head is None:
+            return each[:, :-1], each[:, -1]
+        assert before is not None
+        reward = self.reward_head(jnp.concatenate([before, action]))[0]
+        return each, jnp.broadcast_to(reward, len(each))
 
     def trainable(self) -> "DynamicsModel":
         """A model-shaped tree that is True at parameters; normaliser, dictionaries and intervals are never trained."""

@@ -31,6 +31,7 @@ import jax.numpy as jnp
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.models.latent import CandidateStart, LatentDynamics, steps_every
+from koopax.models.members import MemberActionEncoders, dealt, joined
 from koopax.models.networks import MLP, Linear, LinearPath, is_affine, over_rows
 from koopax.models.pilot import Pilot
 from koopax.models.recurrence import Method, Pair, linear_recurrence, multiply, powers
@@ -47,7 +48,7 @@ class KoopmanCore(LatentDynamics):
     the pilot and the context.
     """
 
-    action_encoder: MLP | LinearPath
+    action_encoder: MLP | LinearPath | MemberActionEncoders
     modulator: Linear | None
     pilot: Pilot | None
     input_real: Float[Array, "modes embedding"]
@@ -58,6 +59,7 @@ class KoopmanCore(LatentDynamics):
     action_size: int = eqx.field(static=True)
     action_history: int = eqx.field(static=True)
     context_size: int = eqx.field(static=True)
+    members: int = eqx.field(static=True)
     bilinear: bool = eqx.field(static=True)
     adaptive: bool = eqx.field(static=True)
     recurrence: Method = eqx.field(static=True)
@@ -75,6 +77,7 @@ class KoopmanCore(LatentDynamics):
         action_history: int = 1,
         pilot_modes: int = 0,
         context_size: int = 0,
+        members: int = 1,
         linear_path: bool = False,
         bilinear: bool = False,
         adaptive: bool = False,
@@ -92,11 +95,13 @@ class KoopmanCore(LatentDynamics):
             spectrum_options: keyword arguments of that spectrum.
             growth: the rate per step up to which modes may grow, for unstable systems; None is 0, until training finds
                 that the data asks for more (see `koopax.training.growth`).
-            action_embedding: complex numbers that an action is encoded into (l).
+            action_embedding: complex numbers that an action is encoded into (l), by every member.
             action_hidden: widths of the action encoder's hidden layers.
             action_history: how many of the latest actions the action encoder sees (h).
             pilot_modes: modes of a pilot, which the action encoder sees besides; 0 for none.
             context_size: how many numbers about the start the action encoder sees besides.
+            members: groups of modes that know nothing of each other, each with an action encoder and a share of the
+                pilot, see `koopax.models.members`.
             linear_path: whether actions also enter linearly, beside the action encoder's network.
             bilinear: whether eigenvalues depend on the action.
             adaptive: whether eigenvalues depend on the context.
@@ -115,6 +120,11 @@ class KoopmanCore(LatentDynamics):
             raise KoopaxError(f"action_history is {action_history}: use 1 for the present action alone, or more.")
         if pilot_modes < 0:
             raise KoopaxError(f"pilot_modes is {pilot_modes}: use 0 for none, or more.")
+        if members < 1 or latent_size % (2 * members) or pilot_modes % members:
+            raise KoopaxError(
+                f"members is {members}: use 1 or more, and as many modes ({latent_size // 2}) and pilot modes "
+                f"({pilot_modes}) for each."
+            )
         if context_size < 0:
             raise KoopaxError(f"context_size is {context_size}: use 0 for none, or more.")
         if adaptive and context_size == 0:
@@ -131,23 +141,29 @@ class KoopmanCore(LatentDynamics):
         seen = actions_seen + 2 * pilot_modes + context_size
         encoder_key, real_key, imag_key, spectrum_key = jax.random.split(key, 4)
         network = LinearPath if linear_path else MLP
-        self.action_encoder = network((seen, *action_hidden, 2 * action_embedding), key=encoder_key)
+        sizes = (seen, *action_hidden, 2 * action_embedding)
+        if members == 1:
+            self.action_encoder = network(sizes, key=encoder_key)
+        else:
+            widths = {"actions_seen": actions_seen, "pilot_size": 2 * pilot_modes}
+            self.action_encoder = MemberActionEncoders(network, members, sizes, **widths, key=encoder_key)
         std = (2 * action_embedding) ** -0.5 if input_std is None else input_std
         self.input_real = std * jax.random.normal(real_key, (modes, action_embedding))
         self.input_imag = std * jax.random.normal(imag_key, (modes, action_embedding))
         options = dict(spectrum_options or {}) | ({"growth": growth} if growth else {})
-        self.spectrum = make_spectrum(spectrum, modes, key=spectrum_key, **options)
-        told = bilinear * 2 * action_embedding + adaptive * context_size
+        self.spectrum = dealt(make_spectrum(spectrum, modes, key=spectrum_key, **options), modes, members)
+        told = bilinear * members * 2 * action_embedding + adaptive * context_size
         # Begun at zero: eigenvalues are the spectrum's own until something is learned of them.
         flat = jax.tree.map(jnp.zeros_like, Linear(told, 2 * modes, use_bias=False, key=key)) if told else None
         self.modulator = flat
         pilot_key = jax.random.fold_in(key, 1)  # a core without one begins as it did before there were any
-        self.pilot = Pilot(pilot_modes, actions_seen, key=pilot_key) if pilot_modes else None
+        self.pilot = Pilot(pilot_modes, actions_seen, members=members, key=pilot_key) if pilot_modes else None
         self.modes_size = latent_size
         self.latent_size = latent_size + seen - action_size
         self.action_size = action_size
         self.action_history = action_history
         self.context_size = context_size
+        self.members = members
         self.bilinear = bilinear
         self.adaptive = adaptive
         self.recurrence = recurrence
@@ -199,8 +215,11 @@ class KoopmanCore(LatentDynamics):
         embedded = jax.vmap(jax.vmap(self.action_encoder))(seen)
         padded = jnp.pad(embedded, ((0, 0), (stride, steps * stride - horizon), (0, 0)))
         shifted = jax.lax.dynamic_slice_in_dim(padded, first + 1, steps * stride, axis=1)
-        inputs = shifted.reshape(batch, steps, -1) @ self._joint_inputs(discrete, power, stride)
-        real, imag = _halves(jnp.swapaxes(inputs, 0, 1))
+        pushed = [
+            own.reshape(batch, steps, -1) @ matrix
+            for own, matrix in zip(self._by_member(shifted), self._joint_inputs(discrete, power, stride), strict=True)
+        ]
+        real, imag = _halves(jnp.swapaxes(joined(pushed), 0, 1))
 
         begun = multiply((power[0][first], power[1][first]), self.halves(latents))
         inputs = real.at[0].add(begun[0]), imag.at[0].add(begun[1])
@@ -238,13 +257,13 @@ class KoopmanCore(LatentDynamics):
         seen, remembered = jax.vmap(self.delays, in_axes=(None, 1), out_axes=1)(start.latent, actions)
         # The context is the same for all of them, so it enters once.
         actions_seen, context = jnp.split(seen, [seen.shape[-1] - self.context_size], axis=-1)
-        encoder, inputs = self._joined_encoder(context[0, 0], self.input_matrix(discrete))
+        encoder, columns = self._joined_encoder(context[0, 0], self._columns(discrete))
         embedded = over_rows(encoder, actions_seen)
 
         def step(driven: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
             action, free = now
             moved = jnp.concatenate(multiply(discrete.transition, self.halves(driven)), axis=-1)
-            return moved + (action if inputs is None else action @ inputs), driven + free
+            return moved + (action if columns is None else self._push(action, columns)), driven + free
 
         # Row k adds action k after it is written, so that x_0 is a row like the others; the last one adds nothing.
         at_rest = jnp.zeros((candidates, self.modes_size), embedded.dtype)
@@ -255,19 +274,20 @@ class KoopmanCore(LatentDynamics):
         return jnp.concatenate([modes, held], axis=-1)
 
     def _joined_encoder(
-        self, context: Float[Array, " context"], inputs: Float[Array, "embedding latent"]
-    ) -> tuple[MLP | LinearPath, Array | None]:
+        self, context: Float[Array, " context"], columns: Pair
+    ) -> tuple[MLP | LinearPath | MemberActionEncoders, Pair | None]:
         """The action encoder with this context, and L̄; or one network of both, where that has less to multiply."""
         encoder = self.action_encoder.given(context)
         if not isinstance(encoder, MLP):
-            return encoder, inputs
+            return encoder, columns
         last = encoder.layers[-1]
         width, embedding = last.weight.shape[1], last.weight.shape[0]
         if width * self.modes_size > embedding * (width + self.modes_size):
-            return encoder, inputs
+            return encoder, columns
         assert last.bias is not None
-        joined = eqx.tree_at(lambda own: (own.weight, own.bias), last, ((last.weight.T @ inputs).T, last.bias @ inputs))
-        return eqx.tree_at(lambda own: own.layers[-1], encoder, joined), None
+        inputs = _real_matrix(columns).T
+        both = eqx.tree_at(lambda own: (own.weight, own.bias), last, ((last.weight.T @ inputs).T, last.bias @ inputs))
+        return eqx.tree_at(lambda own: own.layers[-1], encoder, both), None
 
     @property
     def linear_in_actions(self) -> bool:
@@ -320,6 +340,12 @@ class KoopmanCore(LatentDynamics):
         return 0 if self.pilot is None else 2 * self.pilot.input_real.shape[0]
 
     @property
+    def pilot_place(self) -> slice:
+        """Where they stand."""
+        begin = self.modes_size + self.remembered_actions * self.action_size
+        return slice(begin, begin + self.pilot_size)
+
+    @property
     def predicted_size(self) -> int:
         """All but the context."""
         return self.latent_size - self.context_size
@@ -328,25 +354,38 @@ class KoopmanCore(LatentDynamics):
         """Real and imaginary parts of the modes."""
         return _halves(latents[..., : self.modes_size])
 
-    def input_matrix(self, discrete: Discrete) -> Float[Array, "embedding latent"]:
-        """L̄ as a real matrix that an embedded action is multiplied with from the left."""
-        gain = discrete.gain
-        columns = multiply((gain[0][:, None], gain[1][:, None]), (self.input_real, self.input_imag))
-        return _real_matrix(columns).T
+    def _by_member(self, embedded: Float[Array, "*batch embedding"]) -> list[Float[Array, "*batch own"]]:
+        """What each member made of the actions."""
+        return jnp.split(embedded, self.members, axis=-1)
 
-    def _joint_inputs(self, discrete: Discrete, power: Pair, stride: int) -> Float[Array, "inputs latent"]:
-        """[λ̄ⁿ⁻¹ L̄, …, λ̄ L̄, L̄] as a real matrix that is multiplied from the right."""
+    def _own_modes(self, array: Float[Array, "modes *rest"]) -> list[Float[Array, "own *rest"]]:
+        return jnp.split(array, self.members)
+
+    def _push(self, embedded: Float[Array, "*batch embedding"], columns: Pair) -> Float[Array, "*batch latent"]:
+        """Every member's embedded actions times its rows of a complex matrix `[modes, l]`, as latents."""
+        own = zip(self._by_member(embedded), *(self._own_modes(half) for half in columns), strict=True)
+        return joined([each @ _real_matrix((real, imag)).T for each, real, imag in own])
+
+    def _columns(self, discrete: Discrete) -> Pair:
+        """L̄, `[modes, l]`."""
+        gain = discrete.gain
+        return multiply((gain[0][:, None], gain[1][:, None]), (self.input_real, self.input_imag))
+
+    def _joint_inputs(self, discrete: Discrete, power: Pair, stride: int) -> list[Float[Array, "inputs own"]]:
+        """[λ̄ⁿ⁻¹ L̄, …, λ̄ L̄, L̄] of each member as a real matrix that is multiplied from the right."""
         one = jnp.ones_like(power[0][:1])
         earlier = (
             jnp.concatenate([power[0][: stride - 1][::-1], one]),
             jnp.concatenate([power[1][: stride - 1][::-1], 0 * one]),
         )
         weight = multiply(earlier, discrete.gain)
-        real, imag = multiply(
-            (weight[0][:, None], weight[1][:, None]), (self.input_real.T[None], self.input_imag.T[None])
-        )
-        from_real, from_imag = jnp.concatenate([real, imag], axis=-1), jnp.concatenate([-imag, real], axis=-1)
-        return jnp.concatenate([from_real, from_imag], axis=1).reshape(-1, self.modes_size)
+        both = multiply((weight[0][:, None], weight[1][:, None]), (self.input_real.T[None], self.input_imag.T[None]))
+        matrices = []
+        for real, imag in zip(*(jnp.split(half, self.members, axis=-1) for half in both), strict=True):
+            from_real, from_imag = jnp.concatenate([real, imag], axis=-1), jnp.concatenate([-imag, real], axis=-1)
+            stacked = jnp.concatenate([from_real, from_imag], axis=1)
+            matrices.append(stacked.reshape(-1, stacked.shape[-1]))
+        return matrices
 
     def step(
         self,
@@ -382,9 +421,8 @@ class KoopmanCore(LatentDynamics):
         gain = discrete.gain
         if gain[0].ndim == 1:
             # The same gain at every step belongs in the matrix, where it costs nothing per step.
-            return _halves(embedded @ self.input_matrix(discrete))
-        embedded = embedded @ _real_matrix((self.input_real, self.input_imag)).T
-        return multiply(gain, _halves(embedded))
+            return _halves(self._push(embedded, self._columns(discrete)))
+        return multiply(gain, _halves(self._push(embedded, (self.input_real, self.input_imag))))
 
 
 def _halves(array: Array) -> Pair:

@@ -12,8 +12,10 @@ from koopax.models.config import ModelConfig
 from koopax.models.dictionaries import Dictionary, make_dictionary
 from koopax.models.frames import FrameDecoder, FrameEncoder, make_frame_decoder, make_frame_encoder
 from koopax.models.history import DelayedDictionary, HistoryEncoder, delay_size, make_history_encoder
+from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import LatentDynamics, make_core
 from koopax.models.linear import BilinearReward, LinearCore
+from koopax.models.members import MemberDecoders
 from koopax.models.networks import ACTIVATIONS, MLP, LinearPath
 
 
@@ -22,7 +24,7 @@ class Parts(NamedTuple):
 
     encoder: MLP | LinearPath | Dictionary | HistoryEncoder | FrameEncoder
     core: LatentDynamics
-    decoder: MLP | LinearPath | FrameDecoder
+    decoder: MLP | LinearPath | MemberDecoders | FrameDecoder
     reward_head: MLP | BilinearReward | None
 
 
@@ -45,10 +47,15 @@ def _networks(config: ModelConfig, key: PRNGKeyArray) -> Parts:
     else:
         encoder = make_history_encoder(config, latent, key=encoder_key)
     read = config.reward_hidden is None
+    sizes = (latent, *config.decoder_hidden, state + read)
     if config.image_shape is not None:
         decoder = make_frame_decoder(config, latent, reward=read, key=decoder_key)
+    elif isinstance(core, KoopmanCore) and core.members > 1:
+        pilot = core.pilot_place
+        widths = {"modes_size": core.modes_size, "pilot": (pilot.start, pilot.stop)}
+        decoder = MemberDecoders(coder, core.members, sizes, **widths, key=decoder_key)
     else:
-        decoder = coder((latent, *config.decoder_hidden, state + read), key=decoder_key)
+        decoder = coder(sizes, key=decoder_key)
     if config.reward_hidden is None:
         return Parts(encoder, core, decoder, None)
     return Parts(encoder, core, decoder, network((latent + action, *config.reward_hidden, 1), key=reward_key))

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from koopax._types import Array, Float, PRNGKeyArray
+from koopax.models.members import dealt
 from koopax.models.recurrence import Method, linear_recurrence, multiply
 from koopax.models.spectrum import Spectrum, discretise, make_spectrum
 
@@ -23,10 +24,10 @@ class Pilot(eqx.Module):
     input_real: Float[Array, "modes seen"]
     input_imag: Float[Array, "modes seen"]
 
-    def __init__(self, modes: int, seen: int, *, key: PRNGKeyArray):
-        """With so many modes, pushed by so many numbers at every step."""
+    def __init__(self, modes: int, seen: int, *, members: int = 1, key: PRNGKeyArray):
+        """With so many modes, which members share, pushed by so many numbers at every step."""
         spectrum_key, real_key, imag_key = jax.random.split(key, 3)
-        self.spectrum = make_spectrum("multiscale", modes, key=spectrum_key)
+        self.spectrum = dealt(make_spectrum("multiscale", modes, key=spectrum_key), modes, members)
         # Inputs of unit variance push each mode by as much; without actions nothing does.
         std = max(seen, 1) ** -0.5
         self.input_real = std * jax.random.normal(real_key, (modes, seen))

@@ -36,19 +36,19 @@ def loss_weights(config: TrainConfig) -> dict[str, float]:
 
 
 def state_loss(
-    predicted: Float[Array, "steps batch state"],
+    predicted: Float[Array, "steps batch member state"],
     true: Float[Array, "steps batch state"],
     weight: Float[Array, " steps"],
 ) -> Float[Array, ""]:
-    """Mean of (d_ξ(x̂_{t+k}) − s_{t+k})² over k = 1 … T, batch and components."""
-    return jnp.mean(weight * jnp.mean((predicted - true) ** 2, axis=(1, 2)))
+    """Mean of (d_ξ(x̂_{t+k}) − s_{t+k})² over k = 1 … T, batch, members and components."""
+    return jnp.mean(weight * jnp.mean((predicted - true[:, :, None]) ** 2, axis=(1, 2, 3)))
 
 
 def reward_loss(
-    predicted: Float[Array, "steps batch"], true: Float[Array, "steps batch"], weight: Float[Array, " steps"]
+    predicted: Float[Array, "steps batch member"], true: Float[Array, "steps batch"], weight: Float[Array, " steps"]
 ) -> Float[Array, ""]:
-    """Mean of (r̂_{t+k} − r_{t+k})² over k = 0 … T−1 and batch."""
-    return jnp.mean(weight * jnp.mean((predicted - true) ** 2, axis=1))
+    """Mean of (r̂_{t+k} − r_{t+k})² over k = 0 … T−1, batch and members."""
+    return jnp.mean(weight * jnp.mean((predicted - true[:, :, None]) ** 2, axis=(1, 2)))
 
 
 def consistency_loss(
@@ -138,9 +138,8 @@ def loss_terms(
         true = seen_later(past, states, actions, chosen[some])
         terms["consistency"] = consistency_loss(model, latents[some], true, weight[some])
     if "likelihood" in wanted:
-        missed = jnp.concatenate(
-            [predicted_states - states[1:][chosen], (predicted_rewards - rewards)[..., None]], axis=-1
-        )
+        state, reward = jnp.mean(predicted_states, axis=2), jnp.mean(predicted_rewards, axis=2)
+        missed = jnp.concatenate([state - states[1:][chosen], (reward - rewards)[..., None]], axis=-1)
         durations = jnp.ones_like(windows.rewards) if windows.durations is None else windows.durations
         learned = missed if "reward" in wanted else missed[..., :-1]
         times = jnp.cumsum(durations, axis=0)[chosen]
@@ -226,8 +225,8 @@ def _roll(
 def _read(
     model: DynamicsModel, before: Array | None, latents: Array, actions: Array, stride: int, remat_steps: int | None
 ) -> tuple[Array, Array]:
-    """Decoded states and rewards of the chosen steps; a gradient keeps hidden layers for `remat_steps` at a time."""
-    read = jax.vmap(jax.vmap(model.read))
+    """States and rewards of the chosen steps by every member; a gradient keeps hidden layers for `remat_steps`."""
+    read = jax.vmap(jax.vmap(model.read_each))
     steps = len(latents)
     at_a_time = steps if remat_steps is None else max(1, remat_steps // stride)
     if at_a_time >= steps:
