@@ -128,7 +128,7 @@ def test_a_training_leaves_nothing_behind(data):
 def test_losses_are_those_of_the_paper_in_a_plain_loop(data):
     """Every term against loops over windows and steps."""
     train, _ = data
-    model = linear_model(train, encoder_hidden=(5,))
+    model = linear_model(train, encoder_hidden=(5,), members=1)
     rng = np.random.default_rng(0)
     windows = Windows(rng.normal(size=(5, 3, 2)), rng.normal(size=(4, 3, 1)), rng.normal(size=(4, 3)), None)
     windows = jax.tree.map(lambda a: jax.numpy.asarray(a, jax.numpy.float32), windows)

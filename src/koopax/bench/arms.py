@@ -62,6 +62,7 @@ def train_config(arm: str, horizon: int, settings: SpeedSettings) -> TrainConfig
         loss_stride=loss_stride(arm, horizon, settings),
         early_weight=0.0,
         weight_decay=0.0,
+        beta2=OTHER_TRAINING["beta2"],
         **options,
     )
 

@@ -21,14 +21,15 @@ from koopax.data.windows import fixed_windows
 from koopax.evaluation.gradients import gradient_profile
 from koopax.experiments.experiment import Experiment
 from koopax.experiments.measurement import run_measurement
+from koopax.experiments.paper import ONE_MEMBER
 from koopax.experiments.summaries import Summary, markdown
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.koopman import KoopmanCore
 
 ARMS = {
-    "koopman": ("koopman", {}),
-    "koopman, paper's spectrum": ("koopman", {"spectrum": "paper"}),
-    "koopman, unitary": ("koopman", {"spectrum": "unitary"}),
+    "koopman": ("koopman", ONE_MEMBER),
+    "koopman, paper's spectrum": ("koopman", {**ONE_MEMBER, "spectrum": "paper"}),
+    "koopman, unitary": ("koopman", {**ONE_MEMBER, "spectrum": "unitary"}),
     "mlp": ("mlp", {}),
     "gru": ("gru", {}),
     "transformer": ("transformer", {}),

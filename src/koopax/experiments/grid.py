@@ -29,6 +29,9 @@ from koopax.training.settings import resolved
 from koopax.training.tasks import Splits, TrainTask, run_task, splits
 from koopax.training.turns import fair_clock, run_tasks_in_turns
 
+# Options of models by which there is no pilot and no second member, as before there were any.
+UNUSED = {"pilot_modes": 0, "members": 1}
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -189,12 +192,13 @@ def finished(job: Job, place: Place) -> dict[str, Any] | None:
 
 
 def _stated(settings: Any) -> Any:
-    """The settings under today's names, without those that are None.
+    """The settings under today's names, without those that are None or say the same as nothing.
 
     An option that did not exist yet and one that is not used are alike.
     """
     if isinstance(settings, dict):
-        return {name: _stated(value) for name, value in current_names(settings).items() if value is not None}
+        named = current_names(settings).items()
+        return {name: _stated(value) for name, value in named if value is not None and UNUSED.get(name) != value}
     return settings
 
 

@@ -26,7 +26,7 @@ from koopax.envs import episode_returns
 from koopax.evaluation.prediction import prediction_error
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
-from koopax.experiments.paper import PLAIN_TRAINING
+from koopax.experiments.paper import ONE_MEMBER, PLAIN_TRAINING
 from koopax.experiments.returns import names, returns_of
 from koopax.experiments.summaries import Summary, interval, markdown
 from koopax.models.dynamics import DynamicsModel
@@ -147,7 +147,7 @@ def _run_cell(cell: dict[str, Any], name: str, budget: ImaginationBudget, place:
 
 def _models(robot: str, budget: ImaginationBudget, place: Place) -> tuple[Given, Episodes]:
     """The models of a robot's data, trained once for all arms, and the episodes that they are tested on."""
-    options = {"latent_size": budget.latent_size}
+    options = {**ONE_MEMBER, "latent_size": budget.latent_size}
     task = TrainTask(
         source=f"koopax/{robot}/medium-expert-v0",
         model="koopman",

@@ -6,7 +6,7 @@ from typing import Any
 from koopax.experiments.ablation import AblationBudget, ablation_cell, arms_figure, run_ablation, summarise_arms
 from koopax.experiments.experiment import Experiment
 from koopax.experiments.grid import Cell
-from koopax.experiments.paper import LATENT_ABLATION
+from koopax.experiments.paper import LATENT_ABLATION, ONE_MEMBER
 from koopax.experiments.summaries import Summary
 
 
@@ -48,7 +48,9 @@ NOTE = "koopax's own model (`koopman`), not the published one. Errors are normal
 def cells(budget: LatentBudget) -> list[Cell]:
     """Environments × seeds × latent sizes."""
     return [
-        ablation_cell(environment, str(size), seed, budget, model="koopman", options={"latent_size": size})
+        ablation_cell(
+            environment, str(size), seed, budget, model="koopman", options={**ONE_MEMBER, "latent_size": size}
+        )
         for environment in budget.environments
         for seed in range(budget.seeds)
         for size in budget.latent_sizes

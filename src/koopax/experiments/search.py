@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from koopax._plots import BLUE, GREEN, ORANGE, tidy
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
+from koopax.experiments.paper import ONE_MEMBER, PLAIN_TRAINING
 from koopax.experiments.prediction import MLP_HORIZON
 from koopax.experiments.summaries import Summary, markdown
 from koopax.training.config import TrainConfig
@@ -21,17 +22,14 @@ from koopax.training.tasks import TrainTask
 
 # Where the search stands; every arm but the first differs from it in what its name says. Written out, so that arms
 # stay what they were when the defaults change.
-KOOPMAN_MODEL = {
-    "encoder_hidden": (256,),
-    "decoder_hidden": (384, 384),
-    "reward_hidden": None,
-    "activation": "gelu",
-    "action_embedding": 16,
-    "action_hidden": (64,),
-    "action_history": 4,
-    "spectrum": "multiscale",
+KOOPMAN_MODEL = dict(ONE_MEMBER)
+KOOPMAN_TRAINING = {
+    "learning_rate": 8e-3,
+    "loss_stride": 10,
+    "batch_size": 16,
+    "consistency_weight": 0.001,
+    **PLAIN_TRAINING,
 }
-KOOPMAN_TRAINING = {"learning_rate": 8e-3, "loss_stride": 10, "batch_size": 16, "consistency_weight": 0.001}
 BASELINE_TRAINING = {"loss_stride": 10, "batch_size": 16}
 
 # name: (options of the model, settings of training)

@@ -23,7 +23,7 @@ from koopax.evaluation.calibration import BATCH, calibrate, coverages
 from koopax.evaluation.errors import choose_windows
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
-from koopax.experiments.paper import DATASETS, PLAIN_TRAINING
+from koopax.experiments.paper import DATASETS, ONE_MEMBER, PLAIN_TRAINING
 from koopax.experiments.summaries import Summary, markdown
 from koopax.models.ensemble import AnyModel, Ensemble
 from koopax.models.intervals import LEVELS, Calibration
@@ -85,7 +85,9 @@ def tasks(dataset: str, budget: UncertaintyBudget) -> list[TrainTask]:
             seed=seed,
             **PLAIN_TRAINING,
         )
-        return TrainTask(source=dataset, source_options={"steps": budget.data_steps}, model=model, train=train)
+        options = {} if model == "mlp" else ONE_MEMBER
+        data = {"source": dataset, "source_options": {"steps": budget.data_steps}}
+        return TrainTask(**data, model=model, model_options=options, train=train)
 
     single = [task(model, 0, budget.horizon, budget.seconds) for model in ("koopman", "koopman-stochastic")]
     short = min(MLP_HORIZON, budget.horizon)

@@ -5,7 +5,8 @@ stand is a choice made for each core:
 
 | preset          | where the parameters stand                                                                     |
 |-----------------|------------------------------------------------------------------------------------------------|
-| `koopman`       | most in the decoder, which training runs on every tenth step; what runs at every step is thin  |
+| `koopman`       | two members; most in their decoders, which training runs on every tenth step of a window; what |
+|                 | runs at every step is thin: 4 complex numbers tell a member of an action                       |
 | `koopman-paper` | the published configuration: spectrum, mirrored modes, input scale and widths of the listing   |
 | `mlp`           | half the model is its two layers, twice as wide in the middle as the latent                    |
 | `gru`           | as wide a hidden state as fits: half the model is its recurrent matrix                         |
@@ -30,12 +31,14 @@ _PRESETS: dict[str, Mapping[str, Any]] = {
         "core": "koopman",
         "latent_size": 512,
         "encoder_hidden": (256,),
-        "decoder_hidden": (384, 384),
+        "decoder_hidden": (272, 256),
         "reward_hidden": None,
         "activation": "gelu",
-        "action_embedding": 16,
+        "action_embedding": 4,
         "action_hidden": (64,),
         "action_history": 4,
+        "pilot_modes": 16,
+        "members": 2,
         "spectrum": "multiscale",
     },
     "koopman-small": {
@@ -102,24 +105,39 @@ def suited_preset(
 ) -> dict[str, Any]:
     """As `preset`; but little data gets a small Koopman model, which learns it sooner and better; frames a history."""
     if image_shape is not None:
-        return {**preset(name), **OF_FRAMES}
+        return _without_members({**preset(name), **OF_FRAMES})
     little = steps < SMALL_DATA and not any(width in options for width in WIDTHS)
     if little and name in ("koopman", "koopman-stochastic"):
         return preset(name.replace("koopman", "koopman-small"))
-    return preset(name)
+    chosen = preset(name)
+    # A latent that the preset's members can't share is one member's, unless somebody asks for more.
+    even = options.get("latent_size", chosen.get("latent_size", 0)) % (2 * chosen.get("members", 1)) == 0
+    return chosen if even or "members" in options else _without_members(chosen)
+
+
+def _without_members(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "members"}
 
 
 # Settings of training, by core, where the user gives none: peak learning rate, and every how many-th step of a window
 # the losses look at. The learning rates and Koopman's stride were chosen by `koopax reproduce search`, see
 # results/search. The other strides were not searched: cores that train on long windows have Koopman's, and the MLP,
 # which trains on short ones, has every step.
-TRAINING: Mapping[str, Mapping[str, Any]] = {
-    "koopman": {"learning_rate": 8e-3, "loss_stride": 10, "early_weight": 0.0, "weight_decay": 0.0},
-    "mlp": {"learning_rate": 2e-3, "loss_stride": 1, "early_weight": 0.0, "weight_decay": 0.0},
-    "gru": {"learning_rate": 6e-3, "loss_stride": 10, "early_weight": 0.0, "weight_decay": 0.0},
-    "transformer": {"learning_rate": 3e-3, "loss_stride": 10, "early_weight": 0.0, "weight_decay": 0.0},
-    "dssm": {"learning_rate": 3e-3, "loss_stride": 10, "early_weight": 0.0, "weight_decay": 0.0},
-    # Fitted by least squares; gradient steps are for those who ask for them.
-    "linear": {"learning_rate": 1e-3, "loss_stride": 1, "early_weight": 0.0, "weight_decay": 0.0, "steps": 0},
+_PLAIN: Mapping[str, Any] = {
+    "learning_rate": 1e-3,
+    "loss_stride": 1,
+    "early_weight": 0.0,
+    "weight_decay": 0.0,
+    "beta2": 0.999,
 }
-OTHER_TRAINING: Mapping[str, Any] = {"learning_rate": 1e-3, "loss_stride": 1, "early_weight": 0.0, "weight_decay": 0.0}
+TRAINING: Mapping[str, Mapping[str, Any]] = {
+    "koopman": _PLAIN
+    | {"learning_rate": 8e-3, "loss_stride": 10, "early_weight": 0.3, "weight_decay": 0.03, "beta2": 0.95},
+    "mlp": _PLAIN | {"learning_rate": 2e-3, "weight_decay": 0.1},
+    "gru": _PLAIN | {"learning_rate": 6e-3, "loss_stride": 10, "weight_decay": 0.1},
+    "transformer": _PLAIN | {"learning_rate": 3e-3, "loss_stride": 10},
+    "dssm": _PLAIN | {"learning_rate": 3e-3, "loss_stride": 10},
+    # Fitted by least squares; gradient steps are for those who ask for them.
+    "linear": _PLAIN | {"steps": 0},
+}
+OTHER_TRAINING: Mapping[str, Any] = _PLAIN

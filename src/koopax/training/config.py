@@ -36,8 +36,9 @@ class TrainConfig:
     """Fraction of the run over which the learning rate rises from zero."""
     final_learning_rate: float = 0.0
     """Where the cosine decay ends, as a fraction of the peak; 1 keeps it constant."""
-    beta2: float = 0.999
-    """Adam's memory of squared gradients: the decay of their running mean."""
+    beta2: float | None = None
+    """Adam's memory of squared gradients: the decay of their running mean; None for the core's own in
+    `koopax.models.presets`."""
     weight_decay: float | None = None
     """Decoupled weight decay (AdamW) on matrices; 0 is Adam, None for the core's own in `koopax.models.presets`."""
     clip: float = 1.0
@@ -120,7 +121,7 @@ class TrainConfig:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 0 or more.")
         if not any(getattr(self, name) for name in weights):
             raise KoopaxError(f"{', '.join(weights)} are all 0, so there is nothing to learn: give one a weight.")
-        if not 0 <= self.beta2 < 1:
+        if self.beta2 is not None and not 0 <= self.beta2 < 1:
             raise KoopaxError(f"beta2 is {self.beta2}: use a decay from 0 to below 1, such as 0.999.")
         if not 0 <= self.warmup < 1:
             raise KoopaxError(f"warmup is {self.warmup}: use a fraction of the run, from 0 to below 1.")

@@ -18,11 +18,13 @@ from koopax.training.pasts import forgetting
 # The likelihood is estimated in one of so many gradient steps, and there on some of the steps on which the other losses
 # are taken, both at random and without bias: carrying variances through the decoder costs a third of all the rest, and
 # where time is given the mean would lack it.
-# How many steps are the first ones after a start, every how many-th of them carries their extra weight, and how many
-# starts of a window have them: an encoder learns more from other starts than from more steps after the same one.
-EARLY, EARLY_STRIDE, EARLY_STARTS = 10, 5, 2
 LIKELIHOOD_EVERY = 4
 LIKELIHOOD_STEPS = 4
+# How many steps are the first ones after a start, every how many-th of them carries their extra weight, and how many
+# starts of a window have them: an encoder learns more from other starts than from more steps after the same one. They
+# are looked at in one of so many gradient steps, at random and without bias, as they cost four tenths of all the rest.
+EARLY, EARLY_STRIDE, EARLY_STARTS = 10, 5, 2
+EARLY_EVERY = 3
 
 
 def loss_weights(config: TrainConfig) -> dict[str, float]:
@@ -131,8 +133,12 @@ def loss_terms(
     if "reward" in wanted:
         terms["reward"] = reward_loss(predicted_rewards, rewards, weight)
     if config.early_weight and horizon > EARLY:
-        early = _early_terms(model, past, windows, states, actions, wanted, config, key=jax.random.fold_in(key, 4))
-        terms |= {name: terms[name] + config.early_weight * term for name, term in early.items()}
+        early = jax.lax.cond(
+            jax.random.bernoulli(jax.random.fold_in(key, 5), 1 / EARLY_EVERY),
+            lambda: _early_terms(model, past, windows, states, actions, wanted, config, key=jax.random.fold_in(key, 4)),
+            lambda: {name: jnp.zeros_like(term) for name, term in terms.items()},
+        )
+        terms |= {name: terms[name] + EARLY_EVERY * config.early_weight * term for name, term in early.items()}
     if "consistency" in wanted:
         some = random_steps(len(chosen), config.consistency_steps, key=consistency_key)
         true = seen_later(past, states, actions, chosen[some])

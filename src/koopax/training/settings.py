@@ -34,8 +34,9 @@ def settings_for(
     # Resolved here, so that what is recorded is what ran.
     config = replace(config or TrainConfig(), **settings)
     small = model.num_parameters() < SMALL_PARAMETERS
-    if small:  # little data is learned from short windows, which have many starts, and without a decay
-        config = replace(config, early_weight=config.early_weight or 0.0, weight_decay=config.weight_decay or 0.0)
+    if small:  # little data is learned from short windows, which have many starts, without a decay and to the end
+        plain = {name: OTHER_TRAINING[name] for name in ("early_weight", "weight_decay", "beta2")}
+        config = replace(config, **{name: value for name, value in plain.items() if getattr(config, name) is None})
     config = resolved(config, model.config.core, steps=STEPS_OF_SMALL if small else STEPS)
     if begun is not None:
         config = _as_begun(config, recorded_settings(begun))

@@ -37,6 +37,7 @@ def optimiser(config: TrainConfig) -> optax.GradientTransformation:
     def matrices(parameters):
         return jax.tree.map(lambda leaf: leaf is not None and jnp.ndim(leaf) >= 2, parameters)
 
+    assert config.beta2 is not None  # fit resolves it
     decay = optax.add_decayed_weights(config.weight_decay, mask=matrices) if config.weight_decay else optax.identity()
     return optax.chain(optax.clip_by_global_norm(config.clip), optax.scale_by_adam(b2=config.beta2), decay)
 
