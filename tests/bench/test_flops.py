@@ -13,7 +13,7 @@ from koopax.bench.paper_listing import paper_listing_model
 from koopax.data.windows import Windows
 from koopax.models.latent import CORES, LatentDynamics
 from koopax.training.config import TrainConfig
-from koopax.training.losses import loss_terms, total_loss
+from koopax.training.losses import CONSISTENCY_EVERY, loss_terms, total_loss
 
 BATCH = 16
 # A regression is not trained by gradients, unless somebody asks for it.
@@ -68,6 +68,8 @@ def products(jaxpr, times=1):
             each = 8 if jnp.iscomplexobj(out) else 2
             total += times * each * out.size * int(np.prod([left.shape[axis] for axis in contracted]))
         inner = times * equation.params.get("length", 1) if equation.primitive.name == "scan" else times
+        if equation.primitive.name == "cond":  # an estimate of the consistency loss, in some of the steps
+            total += sum(products(branch.jaxpr, inner) for branch in equation.params["branches"]) / CONSISTENCY_EVERY
         for parameter in equation.params.values():
             closed = getattr(parameter, "jaxpr", parameter)
             if hasattr(closed, "eqns"):

@@ -24,7 +24,9 @@ LIKELIHOOD_STEPS = 4
 # starts of a window have them: an encoder learns more from other starts than from more steps after the same one. They
 # are looked at in one of so many gradient steps, at random and without bias, as they cost four tenths of all the rest.
 EARLY, EARLY_STRIDE, EARLY_STARTS = 10, 5, 2
-EARLY_EVERY = 3
+EARLY_EVERY = 4
+# The same for an estimate of the consistency loss, whose weight is small and whose targets have to be encoded.
+CONSISTENCY_EVERY = 4
 
 
 def loss_weights(config: TrainConfig) -> dict[str, float]:
@@ -140,9 +142,9 @@ def loss_terms(
         )
         terms |= {name: terms[name] + EARLY_EVERY * config.early_weight * term for name, term in early.items()}
     if "consistency" in wanted:
-        some = random_steps(len(chosen), config.consistency_steps, key=consistency_key)
-        true = seen_later(past, states, actions, chosen[some])
-        terms["consistency"] = consistency_loss(model, latents[some], true, weight[some])
+        terms["consistency"] = _consistency_term(
+            model, latents, past, states, actions, chosen, weight, config, key=consistency_key
+        )
     if "likelihood" in wanted:
         state, reward = jnp.mean(predicted_states, axis=2), jnp.mean(predicted_rewards, axis=2)
         missed = jnp.concatenate([state - states[1:][chosen], (reward - rewards)[..., None]], axis=-1)
@@ -157,6 +159,30 @@ def loss_terms(
             lambda: jnp.zeros_like(start[0, 0]),
         )
     return terms
+
+
+def _consistency_term(
+    model: DynamicsModel,
+    latents: Array,
+    past: Past,
+    states: Array,
+    actions: Array,
+    chosen: Array,
+    weight: Array,
+    config: TrainConfig,
+    *,
+    key: PRNGKeyArray,
+) -> Float[Array, ""]:
+    """The consistency loss on all of the chosen steps, or an estimate of it on some."""
+    some = random_steps(len(chosen), config.consistency_steps, key=key)
+
+    def on_some() -> Array:
+        return consistency_loss(model, latents[some], seen_later(past, states, actions, chosen[some]), weight[some])
+
+    if len(some) == len(chosen):
+        return on_some()
+    drawn = jax.random.bernoulli(jax.random.fold_in(key, 1), 1 / CONSISTENCY_EVERY)
+    return jax.lax.cond(drawn, lambda: CONSISTENCY_EVERY * on_some(), lambda: jnp.zeros_like(weight[0]))
 
 
 def _early_terms(
