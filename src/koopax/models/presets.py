@@ -132,7 +132,7 @@ _PLAIN: Mapping[str, Any] = {
 }
 TRAINING: Mapping[str, Mapping[str, Any]] = {
     "koopman": _PLAIN
-    | {"learning_rate": 8e-3, "loss_stride": 10, "early_weight": 0.3, "weight_decay": 0.02, "beta2": 0.95},
+    | {"learning_rate": 8e-3, "loss_stride": 10, "early_weight": 0.3, "weight_decay": 0.03, "beta2": 0.95},
     "mlp": _PLAIN | {"learning_rate": 2e-3, "weight_decay": 0.1},
     "gru": _PLAIN | {"learning_rate": 6e-3, "loss_stride": 10, "weight_decay": 0.1},
     "transformer": _PLAIN | {"learning_rate": 3e-3, "loss_stride": 10},

@@ -54,8 +54,8 @@ class TrainConfig:
     """n, where states and rewards are decoded and compared on every n-th step of a window, from a random one on; 1 for
     every step, None for the core's own in `koopax.models.presets`, but for four steps of a window at least."""
     early_weight: float | None = None
-    """Weight of the state and reward losses of the first ten steps after further starts within each window; None for
-    the core's own in `koopax.models.presets`."""
+    """Weight of the state and reward losses of the first ten steps after further starts within each window, which begin
+    after 3000 gradient steps; None for the core's own in `koopax.models.presets`."""
     remat_steps: int | None = None
     """Rematerialisation, which bounds the memory of a gradient: besides the latents, only what belongs to that many
     steps of the windows is kept, and the rest is computed again. None keeps everything."""

@@ -111,7 +111,7 @@ def train_step(
     parameters, rest = eqx.partition(state.model, state.model.trainable())
 
     def loss(parameters, windows: Windows):
-        terms = loss_terms(eqx.combine(parameters, rest), windows, config, key=subset_key)
+        terms = loss_terms(eqx.combine(parameters, rest), windows, config, key=subset_key, step=state.step)
         return total_loss(terms, config), terms
 
     differentiate = partial(jax.value_and_grad(loss, has_aux=True), parameters)
