@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from koopax._plots import BLUE, GREEN, INK, ORANGE, SKY, VERMILION, tidy
+from koopax._plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, tidy
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
 from koopax.experiments.prediction import EARLY
@@ -21,7 +21,7 @@ from koopax.training.tasks import TrainTask
 
 Arms = Mapping[str, tuple[str, dict[str, Any], dict[str, Any]]]
 """By name: the preset, options of the model, settings of training."""
-KOOPMAN_COLOURS = (INK, SKY, ORANGE, BLUE, GREEN)
+KOOPMAN_COLOURS = (INK, SKY, ORANGE, BLUE, GREEN, PURPLE, GREY)
 BASELINE_LINES = ("-", "--", ":", "-.")
 
 
