@@ -13,6 +13,7 @@ from koopax.data.windows import WindowSampler
 from koopax.models.koopman import KoopmanCore
 from koopax.models.members import dealt, joined, share_of
 from koopax.models.spectrum import make_spectrum
+from koopax.planning.linearity import is_linear
 from koopax.training.config import TrainConfig
 from koopax.training.losses import loss_terms
 
@@ -153,3 +154,10 @@ def test_a_reward_head_is_all_members(tmp_path):
 def test_members_that_cannot_share(options):
     with pytest.raises(KoopaxError, match=r"members is \d: use 1 or more, and as many modes \(6\) and pilot modes"):
         KoopmanCore(12, 2, key=jax.random.key(0), **options)
+
+
+def test_members_with_affine_networks_are_linear_in_actions():
+    """Which is what a convex program needs of a model."""
+    assert is_linear(together(action_hidden=(), decoder_hidden=()))
+    assert not is_linear(together(action_hidden=()))
+    assert not is_linear(together(decoder_hidden=()))

@@ -72,8 +72,8 @@ def training_flops(
     decoded = -(-horizon // loss_stride)
     rows = batch_size * decoded
     # On all of them in every step, or on some of them in some steps.
-    whole = consistency_steps is None or consistency_steps >= decoded
-    encoded = batch_size * (1 + (decoded if whole else consistency_steps / CONSISTENCY_EVERY))
+    compared = decoded if consistency_steps is None else min(consistency_steps, decoded)
+    encoded = batch_size * (1 + (compared if compared == decoded else compared / CONSISTENCY_EVERY))
     products = encoded * _network(model.encoder, of_data=True) + rows * _network(model.decoder)
     if reward and model.reward_head is not None:
         products += rows * _network(model.reward_head)

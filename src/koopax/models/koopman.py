@@ -31,9 +31,10 @@ import jax.numpy as jnp
 from koopax._errors import KoopaxError
 from koopax._types import Array, Float, Int, PRNGKeyArray
 from koopax.models.latent import CandidateStart, LatentDynamics, steps_every
-from koopax.models.members import MemberActionEncoders, dealt, joined
-from koopax.models.networks import MLP, Linear, LinearPath, is_affine, over_rows
+from koopax.models.members import MemberActionEncoders, dealt, is_affine
+from koopax.models.networks import MLP, Linear, LinearPath, over_rows
 from koopax.models.pilot import Pilot
+from koopax.models.pushes import halves, push, push_many, pushing
 from koopax.models.recurrence import Method, Pair, linear_recurrence, multiply, powers
 from koopax.models.spectrum import Discrete, Modulation, Spectrum, discretise, make_spectrum
 
@@ -101,7 +102,7 @@ class KoopmanCore(LatentDynamics):
             pilot_modes: modes of a pilot, which the action encoder sees besides; 0 for none.
             context_size: how many numbers about the start the action encoder sees besides.
             members: groups of modes that know nothing of each other, each with an action encoder and a share of the
-                pilot, see `koopax.models.members`.
+                pilot, see `koopax.models.members`; eigenvalues that are bilinear see the actions of all.
             linear_path: whether actions also enter linearly, beside the action encoder's network.
             bilinear: whether eigenvalues depend on the action.
             adaptive: whether eigenvalues depend on the context.
@@ -204,7 +205,7 @@ class KoopmanCore(LatentDynamics):
             return super().rollout_every(
                 latents, actions, durations, stride=stride, first=first, remat_steps=remat_steps
             )
-        horizon, batch, _ = actions.shape
+        horizon = actions.shape[0]
         steps = -(-horizon // stride)
         discrete = discretise(self.spectrum)
         power = powers(discrete.transition, stride)
@@ -215,11 +216,8 @@ class KoopmanCore(LatentDynamics):
         embedded = jax.vmap(jax.vmap(self.action_encoder))(seen)
         padded = jnp.pad(embedded, ((0, 0), (stride, steps * stride - horizon), (0, 0)))
         shifted = jax.lax.dynamic_slice_in_dim(padded, first + 1, steps * stride, axis=1)
-        pushed = [
-            own.reshape(batch, steps, -1) @ matrix
-            for own, matrix in zip(self._by_member(shifted), self._joint_inputs(discrete, power, stride), strict=True)
-        ]
-        real, imag = _halves(jnp.swapaxes(joined(pushed), 0, 1))
+        pushed = push_many(shifted, self._inputs(discrete), power, members=self.members)
+        real, imag = halves(jnp.swapaxes(pushed, 0, 1))
 
         begun = multiply((power[0][first], power[1][first]), self.halves(latents))
         inputs = real.at[0].add(begun[0]), imag.at[0].add(begun[1])
@@ -257,13 +255,15 @@ class KoopmanCore(LatentDynamics):
         seen, remembered = jax.vmap(self.delays, in_axes=(None, 1), out_axes=1)(start.latent, actions)
         # The context is the same for all of them, so it enters once.
         actions_seen, context = jnp.split(seen, [seen.shape[-1] - self.context_size], axis=-1)
-        encoder, columns = self._joined_encoder(context[0, 0], self._columns(discrete))
-        embedded = over_rows(encoder, actions_seen)
+        encoder, inputs = self.action_encoder.given(context[0, 0]), self._inputs(discrete)
+        joined = pushing(encoder, inputs) if isinstance(encoder, MLP) else None
+        embedded = over_rows(encoder if joined is None else joined, actions_seen)
 
         def step(driven: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
             action, free = now
             moved = jnp.concatenate(multiply(discrete.transition, self.halves(driven)), axis=-1)
-            return moved + (action if columns is None else self._push(action, columns)), driven + free
+            pushed = push(action, inputs, members=self.members) if joined is None else action
+            return moved + pushed, driven + free
 
         # Row k adds action k after it is written, so that x_0 is a row like the others; the last one adds nothing.
         at_rest = jnp.zeros((candidates, self.modes_size), embedded.dtype)
@@ -272,22 +272,6 @@ class KoopmanCore(LatentDynamics):
         # Behind the scan, where whoever reads the modes alone has nothing to pay for the rest.
         held = jnp.pad(remembered, ((1, 0), (0, 0), (0, 0))) + known[:, None]
         return jnp.concatenate([modes, held], axis=-1)
-
-    def _joined_encoder(
-        self, context: Float[Array, " context"], columns: Pair
-    ) -> tuple[MLP | LinearPath | MemberActionEncoders, Pair | None]:
-        """The action encoder with this context, and L̄; or one network of both, where that has less to multiply."""
-        encoder = self.action_encoder.given(context)
-        if not isinstance(encoder, MLP):
-            return encoder, columns
-        last = encoder.layers[-1]
-        width, embedding = last.weight.shape[1], last.weight.shape[0]
-        if width * self.modes_size > embedding * (width + self.modes_size):
-            return encoder, columns
-        assert last.bias is not None
-        inputs = _real_matrix(columns).T
-        both = eqx.tree_at(lambda own: (own.weight, own.bias), last, ((last.weight.T @ inputs).T, last.bias @ inputs))
-        return eqx.tree_at(lambda own: own.layers[-1], encoder, both), None
 
     @property
     def linear_in_actions(self) -> bool:
@@ -352,40 +336,12 @@ class KoopmanCore(LatentDynamics):
 
     def halves(self, latents: Float[Array, "*batch latent"]) -> Pair:
         """Real and imaginary parts of the modes."""
-        return _halves(latents[..., : self.modes_size])
+        return halves(latents[..., : self.modes_size])
 
-    def _by_member(self, embedded: Float[Array, "*batch embedding"]) -> list[Float[Array, "*batch own"]]:
-        """What each member made of the actions."""
-        return jnp.split(embedded, self.members, axis=-1)
-
-    def _own_modes(self, array: Float[Array, "modes *rest"]) -> list[Float[Array, "own *rest"]]:
-        return jnp.split(array, self.members)
-
-    def _push(self, embedded: Float[Array, "*batch embedding"], columns: Pair) -> Float[Array, "*batch latent"]:
-        """Every member's embedded actions times its rows of a complex matrix `[modes, l]`, as latents."""
-        own = zip(self._by_member(embedded), *(self._own_modes(half) for half in columns), strict=True)
-        return joined([each @ _real_matrix((real, imag)).T for each, real, imag in own])
-
-    def _columns(self, discrete: Discrete) -> Pair:
+    def _inputs(self, discrete: Discrete) -> Pair:
         """L̄, `[modes, l]`."""
         gain = discrete.gain
         return multiply((gain[0][:, None], gain[1][:, None]), (self.input_real, self.input_imag))
-
-    def _joint_inputs(self, discrete: Discrete, power: Pair, stride: int) -> list[Float[Array, "inputs own"]]:
-        """[λ̄ⁿ⁻¹ L̄, …, λ̄ L̄, L̄] of each member as a real matrix that is multiplied from the right."""
-        one = jnp.ones_like(power[0][:1])
-        earlier = (
-            jnp.concatenate([power[0][: stride - 1][::-1], one]),
-            jnp.concatenate([power[1][: stride - 1][::-1], 0 * one]),
-        )
-        weight = multiply(earlier, discrete.gain)
-        both = multiply((weight[0][:, None], weight[1][:, None]), (self.input_real.T[None], self.input_imag.T[None]))
-        matrices = []
-        for real, imag in zip(*(jnp.split(half, self.members, axis=-1) for half in both), strict=True):
-            from_real, from_imag = jnp.concatenate([real, imag], axis=-1), jnp.concatenate([-imag, real], axis=-1)
-            stacked = jnp.concatenate([from_real, from_imag], axis=1)
-            matrices.append(stacked.reshape(-1, stacked.shape[-1]))
-        return matrices
 
     def step(
         self,
@@ -421,15 +377,5 @@ class KoopmanCore(LatentDynamics):
         gain = discrete.gain
         if gain[0].ndim == 1:
             # The same gain at every step belongs in the matrix, where it costs nothing per step.
-            return _halves(self._push(embedded, self._columns(discrete)))
-        return multiply(gain, _halves(self._push(embedded, (self.input_real, self.input_imag))))
-
-
-def _halves(array: Array) -> Pair:
-    real, imag = jnp.split(array, 2, axis=-1)
-    return real, imag
-
-
-def _real_matrix(matrix: Pair) -> Float[Array, "outputs inputs"]:
-    """[[Re L, −Im L], [Im L, Re L]], which multiplies real parts above imaginary ones."""
-    return jnp.block([[matrix[0], -matrix[1]], [matrix[1], matrix[0]]])
+            return halves(push(embedded, self._inputs(discrete), members=self.members))
+        return multiply(gain, halves(push(embedded, (self.input_real, self.input_imag), members=self.members)))

@@ -120,3 +120,11 @@ class MemberDecoders(eqx.Module):
     def __call__(self, latent: Float[Array, " latent"]) -> Float[Array, " output"]:
         """Their mean."""
         return jnp.mean(self.each(latent), axis=0)
+
+
+def is_affine(part: object) -> bool:
+    """Whether it is a network of a single layer, which has no activation, or such a one for each member."""
+    if isinstance(part, MemberActionEncoders | MemberDecoders):
+        return all(is_affine(network) for network in part.networks)
+    network = part.network if isinstance(part, LinearPath) else part
+    return isinstance(network, MLP) and len(network.layers) == 1

@@ -101,9 +101,3 @@ def over_rows(network: Callable[[Array], Array], inputs: Float[Array, "*batch in
     """A network for one example, over all leading axes at once: one product of large matrices per layer."""
     outputs = jax.vmap(network)(inputs.reshape(-1, inputs.shape[-1]))
     return outputs.reshape(*inputs.shape[:-1], -1)
-
-
-def is_affine(part: object) -> bool:
-    """Whether it is a network of a single layer, which has no activation."""
-    network = part.network if isinstance(part, LinearPath) else part
-    return isinstance(network, MLP) and len(network.layers) == 1

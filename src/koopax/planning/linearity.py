@@ -3,7 +3,7 @@
 from koopax.models.dictionaries import Polynomials
 from koopax.models.dynamics import DynamicsModel, Reencoding
 from koopax.models.latent import SequenceDynamics
-from koopax.models.networks import is_affine
+from koopax.models.members import is_affine
 
 
 def is_linear(model: DynamicsModel, reencode_every: Reencoding = None) -> bool:
