@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from koopax._errors import KoopaxError
 from koopax.models.koopman import KoopmanCore
 from koopax.models.latent import make_core
+from koopax.models.pushes import pushing
 from koopax.models.recurrence import METHODS, linear_recurrence
 from koopax.models.spectrum import SPECTRA, discretise
 
@@ -174,7 +175,7 @@ def test_candidates_are_the_same_whether_encoder_and_inputs_are_one_product_or_t
     core = KoopmanCore(16, 2, key=jax.random.key(0), **options)
     latent = jax.random.normal(jax.random.key(1), (core.latent_size,))
     actions = jax.random.normal(jax.random.key(2), (5, 3, 2))
-    assert (core._joined_encoder(latent[-3:], jnp.ones((2 * embedding, 16)))[1] is None) == joined
+    assert (pushing(core.action_encoder.given(latent[-3:]), (core.input_real, core.input_imag)) is not None) == joined
     found = core.rollout_candidates(core.start_candidates(latent, 5), actions)
     for candidate in range(3):
         np.testing.assert_allclose(found[0, candidate], latent, rtol=1e-6)
