@@ -12,6 +12,7 @@ from koopax import DynamicsModel, Episodes, KoopaxError, load_model
 from koopax.data.windows import WindowSampler
 from koopax.models.koopman import KoopmanCore
 from koopax.models.members import dealt, joined, share_of
+from koopax.models.presets import SMALL_DATA
 from koopax.models.spectrum import make_spectrum
 from koopax.planning.linearity import is_linear
 from koopax.training.config import TrainConfig
@@ -148,6 +149,20 @@ def test_a_reward_head_is_all_members(tmp_path):
     np.testing.assert_array_equal(
         load_model(tmp_path / "model.koopax").rollout(state, actions).states, model.rollout(state, actions).states
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "members"),
+    [({}, 2), ({"latent_size": 512}, 2), ({"latent_size": 64}, 1), ({"latent_size": 64, "members": 2}, 2)],
+)
+def test_a_wide_latent_is_shared(options, members):
+    rng = np.random.default_rng(0)
+    data = Episodes.from_arrays([rng.normal(size=(SMALL_DATA + 1, 1))], [rng.normal(size=(SMALL_DATA, 1))])
+    model = eqx.filter_eval_shape(
+        lambda key: DynamicsModel.create("koopman", data, key=key, **options), jax.random.key(0)
+    )
+    assert model.core.members == members
+    assert (model.core.pilot is None) == (options.get("latent_size") == 64)
 
 
 @pytest.mark.parametrize("options", [{"members": 0}, {"members": 5}, {"members": 3, "pilot_modes": 4}])

@@ -21,10 +21,10 @@ from koopax.data.windows import fixed_windows
 from koopax.evaluation.gradients import gradient_profile
 from koopax.experiments.experiment import Experiment
 from koopax.experiments.measurement import run_measurement
-from koopax.experiments.paper import ONE_MEMBER
 from koopax.experiments.summaries import Summary, markdown
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.koopman import KoopmanCore
+from koopax.models.presets import ONE_MEMBER
 
 ARMS = {
     "koopman": ("koopman", ONE_MEMBER),

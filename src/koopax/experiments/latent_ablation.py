@@ -6,8 +6,9 @@ from typing import Any
 from koopax.experiments.ablation import AblationBudget, ablation_cell, arms_figure, run_ablation, summarise_arms
 from koopax.experiments.experiment import Experiment
 from koopax.experiments.grid import Cell
-from koopax.experiments.paper import LATENT_ABLATION, ONE_MEMBER
+from koopax.experiments.paper import LATENT_ABLATION
 from koopax.experiments.summaries import Summary
+from koopax.models.presets import ONE_MEMBER
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ BUDGETS = {
         environments=("halfcheetah", "walker2d", "hopper"),
     ),
 }
-NOTE = "koopax's own model (`koopman`), not the published one. Errors are normalised."
+NOTE = "koopax's own model with one member and without a pilot, not the published one. Errors are normalised."
 
 
 def cells(budget: LatentBudget) -> list[Cell]:

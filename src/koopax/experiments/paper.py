@@ -18,20 +18,6 @@ PAPER_RATE = 3e-3
 # Losses on whole windows alone, no weight decay and Adam's own memory: the published model, and comparisons in which
 # the default's own settings of training have no part.
 PLAIN_TRAINING: Mapping[str, Any] = {"early_weight": 0.0, "weight_decay": 0.0, "beta2": 0.999}
-# A Koopman model of one member and without a pilot: where the search for the default began, and what comparisons are
-# about that change its spectrum, its size or its noise.
-ONE_MEMBER: Mapping[str, Any] = {
-    "encoder_hidden": (256,),
-    "decoder_hidden": (384, 384),
-    "reward_hidden": None,
-    "activation": "gelu",
-    "action_embedding": 16,
-    "action_hidden": (64,),
-    "action_history": 4,
-    "pilot_modes": 0,
-    "members": 1,
-    "spectrum": "multiscale",
-}
 # To stand where the tables stand.
 CONSISTENCY = (
     "The consistency loss is a mean over the components of the latent with the weight 0.001, beside a mean over the "

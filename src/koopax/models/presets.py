@@ -96,6 +96,23 @@ SMALL_DATA = 20_000
 WIDTHS = ("latent_size", "encoder_hidden", "decoder_hidden")
 
 
+# The Koopman model of one member and without a pilot, for frames and for narrow latents: of few modes there is little to
+# share, and whoever wants to read a spectrum finds each mode once.
+ONE_MEMBER: Mapping[str, Any] = {
+    "encoder_hidden": (256,),
+    "decoder_hidden": (384, 384),
+    "reward_hidden": None,
+    "activation": "gelu",
+    "action_embedding": 16,
+    "action_hidden": (64,),
+    "action_history": 4,
+    "pilot_modes": 0,
+    "members": 1,
+    "spectrum": "multiscale",
+}
+SHARED_WIDTH = 256
+
+
 # What differs where states are frames: one does not tell how fast things move, and the picture's networks are large.
 OF_FRAMES: Mapping[str, Any] = {"history": 3}
 
@@ -103,20 +120,21 @@ OF_FRAMES: Mapping[str, Any] = {"history": 3}
 def suited_preset(
     name: str, steps: int, options: Mapping[str, Any], image_shape: tuple[int, int, int] | None = None
 ) -> dict[str, Any]:
-    """As `preset`; but little data gets a small Koopman model, which learns it sooner and better; frames a history."""
+    """As `preset`; but little data gets a small Koopman model, which learns it sooner and better; frames a history.
+
+    A Koopman model of frames, or with a latent narrower than `SHARED_WIDTH`, has one member.
+    """
     if image_shape is not None:
-        return _without_members({**preset(name), **OF_FRAMES})
+        return {**_of_one_member(name), **OF_FRAMES}
     little = steps < SMALL_DATA and not any(width in options for width in WIDTHS)
     if little and name in ("koopman", "koopman-stochastic"):
         return preset(name.replace("koopman", "koopman-small"))
-    chosen = preset(name)
-    # A latent that the preset's members can't share is one member's, unless somebody asks for more.
-    even = options.get("latent_size", chosen.get("latent_size", 0)) % (2 * chosen.get("members", 1)) == 0
-    return chosen if even or "members" in options else _without_members(chosen)
+    narrow = options.get("latent_size", SHARED_WIDTH) < SHARED_WIDTH
+    return _of_one_member(name) if narrow else preset(name)
 
 
-def _without_members(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name != "members"}
+def _of_one_member(name: str) -> dict[str, Any]:
+    return {**preset(name), **(ONE_MEMBER if name in ("koopman", "koopman-stochastic") else {})}
 
 
 # Settings of training, by core, where the user gives none: peak learning rate, and every how many-th step of a window
