@@ -96,8 +96,8 @@ SMALL_DATA = 20_000
 WIDTHS = ("latent_size", "encoder_hidden", "decoder_hidden")
 
 
-# The Koopman model of one member and without a pilot, for frames and for narrow latents: of few modes there is little to
-# share, and whoever wants to read a spectrum finds each mode once.
+# The Koopman model of one member and without a pilot, for frames and for narrow latents: few modes are little to share,
+# and whoever wants to read a spectrum finds each mode once.
 ONE_MEMBER: Mapping[str, Any] = {
     "encoder_hidden": (256,),
     "decoder_hidden": (384, 384),
