@@ -100,13 +100,15 @@ def test_data_outside_of_memory_is_read_inside_the_program(tmp_path):
     settings = {"horizon": 6, "batch_size": 4, "steps": 5}
     runs = [koopax.fit(small("koopman", episodes), data, **settings) for data in (episodes, on_disk)]
     for left, right in zip(*(parameters(run.model) for run in runs), strict=True):
-        np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-5)  # Adam magnifies rounding
 
 
 @pytest.mark.parametrize("core", ["koopman", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_microbatches_have_the_gradient_of_their_batch(core, episodes):
     def step(together):
-        config = TrainConfig(horizon=7, batch_size=6, loss_stride=3, learning_rate=1e-2, microbatch_size=together)
+        config = TrainConfig(
+            horizon=7, batch_size=6, loss_stride=3, learning_rate=1e-2, beta2=0.999, microbatch_size=together
+        )
         programs, key = Programs(episodes, None, config), jax.random.key(1)
         state = fresh_state(small(core, episodes), config)
         programs.compile(state, key)

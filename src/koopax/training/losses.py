@@ -188,7 +188,8 @@ def _consistency_term(
     if len(some) == len(chosen):
         return on_some()
     drawn = jax.random.bernoulli(jax.random.fold_in(key, 1), 1 / CONSISTENCY_EVERY)
-    return jax.lax.cond(drawn, lambda: CONSISTENCY_EVERY * on_some(), lambda: jnp.zeros_like(weight[0]))
+    nothing = jnp.zeros((), jax.eval_shape(on_some).dtype)
+    return jax.lax.cond(drawn, lambda: CONSISTENCY_EVERY * on_some(), lambda: nothing)
 
 
 def _early_terms(
