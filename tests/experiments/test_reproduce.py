@@ -13,7 +13,18 @@ import pytest
 
 from koopax import KoopaxError
 from koopax.cli.reproduce import reproduce as reproduce_command
-from koopax.experiments import init_ablation, latent_ablation, paper, planning, planning_options, prediction, search
+from koopax.experiments import (
+    arms,
+    first_steps,
+    init_ablation,
+    latent_ablation,
+    longer_training,
+    paper,
+    planning,
+    planning_options,
+    prediction,
+    search,
+)
 from koopax.experiments.experiment import Place
 from koopax.experiments.grid import Interrupted, Job, finished, made_of, run_missing
 from koopax.experiments.measurement import run_measurement
@@ -159,11 +170,18 @@ def test_the_init_ablation_is_of_the_published_model():
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-@pytest.mark.parametrize("grid", [prediction, latent_ablation, search], ids=lambda grid: grid.EXPERIMENT.name)
-def test_committed_cells_are_still_found(grid):
-    name = grid.EXPERIMENT.name
+SEARCHED = {"first-steps": first_steps, "longer-training": longer_training}
+
+
+@pytest.mark.parametrize("name", ["prediction", "latent-ablation", "search", *SEARCHED])
+def test_committed_cells_are_still_found(name):
     place = place_in(RESULTS / name / "cpu")
-    found = [finished(Job(c.name, made_of(c)), place) for c in grid.cells(grid.BUDGETS["cpu"])]
+    if name in SEARCHED:
+        wanted = arms.cells(SEARCHED[name].ARMS, SEARCHED[name].BUDGETS["cpu"])
+    else:
+        grid = {"prediction": prediction, "latent-ablation": latent_ablation, "search": search}[name]
+        wanted = grid.cells(grid.BUDGETS["cpu"])
+    found = [finished(Job(c.name, made_of(c)), place) for c in wanted]
     assert sum(document is not None for document in found) == len(list((RESULTS / name / "cpu" / "cells").glob("*")))
 
 

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from koopax._plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, tidy
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
+from koopax.experiments.paper import PLAIN_TRAINING
 from koopax.experiments.prediction import EARLY
 from koopax.experiments.search import KOOPMAN_MODEL, KOOPMAN_TRAINING, at_equal_time
 from koopax.experiments.summaries import Summary, markdown
@@ -64,7 +65,7 @@ def _cell(
     # Written out, so that the arms stay what they were when the defaults change.
     fixed = (KOOPMAN_MODEL | {"linear_paths": False}, KOOPMAN_TRAINING) if model == "koopman" else ({}, {})
     shared = at_equal_time(model, budget.seconds, budget.horizon, budget.windows)
-    defaults = shared | {"early_weight": 0.0, "batch_size": budget.batch_size}
+    defaults = {**shared, **PLAIN_TRAINING, "batch_size": budget.batch_size}
     task = TrainTask(
         source=f"koopax/{dataset}-v0",
         source_options={"steps": budget.data_steps},

@@ -31,7 +31,7 @@ KOOPMAN_TRAINING = {
     "consistency_weight": 0.001,
     **PLAIN_TRAINING,
 }
-BASELINE_TRAINING = {"loss_stride": 10, "batch_size": 16}
+BASELINE_TRAINING = {"loss_stride": 10, "batch_size": 16, **PLAIN_TRAINING}
 
 # name: (options of the model, settings of training)
 KOOPMAN_ARMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
