@@ -44,7 +44,8 @@ WORST_DRAWN = 3.0
 LEVEL = 1.02
 OURS = ("koopman", "koopman-paper")
 NOTE = (
-    "`koopman` is koopax's own model: a multiscale spectrum, actions remembered by the latent, other widths. "
+    "`koopman` is koopax's own model: two members, a multiscale spectrum, a pilot, actions remembered by the latent, "
+    "other widths. "
     "`koopman-paper` is the published one: its spectrum, mirrored modes, input scale and widths, at the learning rate "
     "{rate:g}. {consistency} {turns}"
 )
