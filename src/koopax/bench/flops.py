@@ -32,7 +32,7 @@ from koopax.models.members import MemberActionEncoders, MemberDecoders
 from koopax.models.mlp import MLPCore
 from koopax.models.networks import MLP, LinearPath
 from koopax.models.transformer import TransformerCore
-from koopax.training.losses import CONSISTENCY_EVERY
+from koopax.training.losses import consistency_every
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def training_flops(
     rows = batch_size * decoded
     # On all of them in every step, or on some of them in some steps.
     compared = decoded if consistency_steps is None else min(consistency_steps, decoded)
-    encoded = batch_size * (1 + (compared if compared == decoded else compared / CONSISTENCY_EVERY))
+    encoded = batch_size * (1 + (compared if compared == decoded else compared / consistency_every(model)))
     products = encoded * _network(model.encoder, of_data=True) + rows * _network(model.decoder)
     if reward and model.reward_head is not None:
         products += rows * _network(model.reward_head)

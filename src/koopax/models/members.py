@@ -29,6 +29,8 @@ def share_of(pairs: Float[Array, "*batch width"], member: int, count: int) -> Fl
 
 def joined(shares: Sequence[Float[Array, "*batch share"]]) -> Float[Array, "*batch width"]:
     """The members' real parts, then their imaginary ones: what `share_of` divides."""
+    if len(shares) == 1:
+        return shares[0]
     halves = [jnp.split(share, 2, axis=-1) for share in shares]
     return jnp.concatenate([half[part] for part in (0, 1) for half in halves], axis=-1)
 

@@ -64,5 +64,5 @@ def pushing(encoder: MLP, inputs: Pair) -> MLP | None:
 
 def _real_matrix(inputs: Pair) -> Float[Array, "embedding latent"]:
     """[[Rᵀ, Iᵀ], [−Iᵀ, Rᵀ]]."""
-    real, imag = inputs[0].T, inputs[1].T
-    return jnp.block([[real, imag], [-imag, real]])
+    real, imag = inputs
+    return jnp.block([[real, -imag], [imag, real]]).T

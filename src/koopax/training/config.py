@@ -6,6 +6,8 @@ from typing import Any, Literal
 from koopax._errors import KoopaxError
 from koopax._untrusted import from_json
 
+# Models with fewer are small: they take a step in a millisecond or two, and data that they suit rewards precision.
+SMALL_PARAMETERS = 100_000
 # What runs that were recorded earlier call a setting.
 FORMER_NAMES = {"time_chunk": "remat_steps", "windows_together": "microbatch_size"}
 # What they were trained with where they don't name it, because it was not a setting yet.

@@ -12,7 +12,7 @@ from koopax.models.dynamics import DynamicsModel
 from koopax.models.encoding import past_of_windows
 from koopax.models.history import Past, seen_later
 from koopax.models.latent import in_chunks, steps_every
-from koopax.training.config import TrainConfig
+from koopax.training.config import SMALL_PARAMETERS, TrainConfig
 from koopax.training.pasts import forgetting
 
 # The likelihood is estimated in one of so many gradient steps, and there on some of the steps on which the other losses
@@ -26,7 +26,7 @@ LIKELIHOOD_STEPS = 4
 EARLY, EARLY_STRIDE, EARLY_STARTS = 10, 5, 2
 EARLY_AFTER = 3_000
 # An estimate of the consistency loss, whose weight is small and whose targets have to be encoded, is made in one of so
-# many gradient steps.
+# many gradient steps; in each for a small model, which gets so near to its data that the noise would be seen.
 CONSISTENCY_EVERY = 4
 
 
@@ -41,19 +41,28 @@ def loss_weights(config: TrainConfig) -> dict[str, float]:
 
 
 def state_loss(
-    predicted: Float[Array, "steps batch member state"],
+    predicted: Float[Array, "steps batch*member state"],
     true: Float[Array, "steps batch state"],
     weight: Float[Array, " steps"],
 ) -> Float[Array, ""]:
     """Mean of (d_ξ(x̂_{t+k}) − s_{t+k})² over k = 1 … T, batch, members and components."""
-    return jnp.mean(weight * jnp.mean((predicted - true[:, :, None]) ** 2, axis=(1, 2, 3)))
+    missed = predicted - _for_each_member(true, predicted)
+    return jnp.mean(weight * jnp.mean(missed**2, axis=(1, 2)))
 
 
 def reward_loss(
-    predicted: Float[Array, "steps batch member"], true: Float[Array, "steps batch"], weight: Float[Array, " steps"]
+    predicted: Float[Array, "steps batch*member"], true: Float[Array, "steps batch"], weight: Float[Array, " steps"]
 ) -> Float[Array, ""]:
     """Mean of (r̂_{t+k} − r_{t+k})² over k = 0 … T−1, batch and members."""
-    return jnp.mean(weight * jnp.mean((predicted - true[:, :, None]) ** 2, axis=(1, 2)))
+    return jnp.mean(weight * jnp.mean((predicted - _for_each_member(true, predicted)) ** 2, axis=1))
+
+
+def _for_each_member(
+    true: Float[Array, "steps batch *rest"], predicted: Array
+) -> Float[Array, "steps batch*member *rest"]:
+    """What every member is to predict of a window, window after window."""
+    members = predicted.shape[1] // true.shape[1]
+    return true if members == 1 else jnp.repeat(true, members, axis=1)
 
 
 def consistency_loss(
@@ -152,8 +161,9 @@ def loss_terms(
             model, latents, past, states, actions, chosen, weight, config, key=consistency_key
         )
     if "likelihood" in wanted:
-        state, reward = jnp.mean(predicted_states, axis=2), jnp.mean(predicted_rewards, axis=2)
-        missed = jnp.concatenate([state - states[1:][chosen], (reward - rewards)[..., None]], axis=-1)
+        read = jnp.concatenate([predicted_states, predicted_rewards[..., None]], axis=-1)
+        mean = jnp.mean(read.reshape(*rewards.shape, -1, read.shape[-1]), axis=2)
+        missed = mean - jnp.concatenate([states[1:][chosen], rewards[..., None]], axis=-1)
         durations = jnp.ones_like(windows.rewards) if windows.durations is None else windows.durations
         learned = missed if "reward" in wanted else missed[..., :-1]
         times = jnp.cumsum(durations, axis=0)[chosen]
@@ -185,11 +195,17 @@ def _consistency_term(
     def on_some() -> Array:
         return consistency_loss(model, latents[some], seen_later(past, states, actions, chosen[some]), weight[some])
 
-    if len(some) == len(chosen):
+    every = consistency_every(model)
+    if len(some) == len(chosen) or every == 1:
         return on_some()
-    drawn = jax.random.bernoulli(jax.random.fold_in(key, 1), 1 / CONSISTENCY_EVERY)
+    drawn = jax.random.bernoulli(jax.random.fold_in(key, 1), 1 / every)
     nothing = jnp.zeros((), jax.eval_shape(on_some).dtype)
-    return jax.lax.cond(drawn, lambda: CONSISTENCY_EVERY * on_some(), lambda: nothing)
+    return jax.lax.cond(drawn, lambda: every * on_some(), lambda: nothing)
+
+
+def consistency_every(model: DynamicsModel) -> int:
+    """In one of how many gradient steps the consistency loss is estimated."""
+    return 1 if model.num_parameters() < SMALL_PARAMETERS else CONSISTENCY_EVERY
 
 
 def _early_terms(
@@ -264,8 +280,15 @@ def _roll(
 def _read(
     model: DynamicsModel, before: Array | None, latents: Array, actions: Array, stride: int, remat_steps: int | None
 ) -> tuple[Array, Array]:
-    """States and rewards of the chosen steps by every member; a gradient keeps hidden layers for `remat_steps`."""
-    read = jax.vmap(jax.vmap(model.read_each))
+    """States and rewards of the chosen steps, window after window and of each all members; a gradient keeps hidden
+    layers for `remat_steps` at a time.
+    """
+
+    def read(before: Array | None, latents: Array, actions: Array) -> tuple[Array, Array]:
+        found = jax.vmap(jax.vmap(model.read_each))(before, latents, actions)
+        states, rewards = (leaf.reshape(len(leaf), -1, *leaf.shape[3:]) for leaf in found)
+        return states, rewards
+
     steps = len(latents)
     at_a_time = steps if remat_steps is None else max(1, remat_steps // stride)
     if at_a_time >= steps:

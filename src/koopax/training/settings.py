@@ -9,14 +9,12 @@ from koopax.data.episodes import Episodes
 from koopax.models.dynamics import DynamicsModel
 from koopax.models.presets import OTHER_TRAINING, TRAINING
 from koopax.training.choice import HORIZON, longest, longest_window
-from koopax.training.config import TrainConfig, stride_within
+from koopax.training.config import SMALL_PARAMETERS, TrainConfig, stride_within
 from koopax.training.devices import Devices
 from koopax.training.record import Keeping
 from koopax.training.run import recorded_settings
 
 STEPS = 2000
-# A small model takes a step in a millisecond or two, and data that it suits rewards precision.
-SMALL_PARAMETERS = 100_000
 STEPS_OF_SMALL = 10_000
 STEPS_WITH_TIME_LIMIT = 10_000_000
 # No parameter has gradients of the likelihood and of another loss, so that this matters to the gradient's norm alone.
