@@ -41,7 +41,7 @@ def loss_weights(config: TrainConfig) -> dict[str, float]:
 
 
 def state_loss(
-    predicted: Float[Array, "steps batch*member state"],
+    predicted: Float[Array, "steps predictions state"],
     true: Float[Array, "steps batch state"],
     weight: Float[Array, " steps"],
 ) -> Float[Array, ""]:
@@ -51,7 +51,7 @@ def state_loss(
 
 
 def reward_loss(
-    predicted: Float[Array, "steps batch*member"], true: Float[Array, "steps batch"], weight: Float[Array, " steps"]
+    predicted: Float[Array, "steps predictions"], true: Float[Array, "steps batch"], weight: Float[Array, " steps"]
 ) -> Float[Array, ""]:
     """Mean of (r̂_{t+k} − r_{t+k})² over k = 0 … T−1, batch and members."""
     return jnp.mean(weight * jnp.mean((predicted - _for_each_member(true, predicted)) ** 2, axis=1))
@@ -59,7 +59,7 @@ def reward_loss(
 
 def _for_each_member(
     true: Float[Array, "steps batch *rest"], predicted: Array
-) -> Float[Array, "steps batch*member *rest"]:
+) -> Float[Array, "steps predictions *rest"]:
     """What every member is to predict of a window, window after window."""
     members = predicted.shape[1] // true.shape[1]
     return true if members == 1 else jnp.repeat(true, members, axis=1)
