@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 import equinox as eqx
+import jax
 from scipy.fft import next_fast_len
 
 from koopax.bench.paper_listing import PaperListingCore
@@ -73,7 +74,14 @@ def training_flops(
     rows = batch_size * decoded
     # On all of them in every step, or on some of them in some steps.
     compared = decoded if consistency_steps is None else min(consistency_steps, decoded)
-    encoded = batch_size * (1 + (compared if compared == decoded else compared / consistency_every(model)))
+    parts = (
+        model.encoder,
+        model.core,
+        model.decoder,
+        model.reward_head,
+    )  # counted by their shapes, also without values
+    every = consistency_every(sum(leaf.size for leaf in jax.tree.leaves(parts)))
+    encoded = batch_size * (1 + (compared if compared == decoded else compared / every))
     products = encoded * _network(model.encoder, of_data=True) + rows * _network(model.decoder)
     if reward and model.reward_head is not None:
         products += rows * _network(model.reward_head)

@@ -195,7 +195,7 @@ def _consistency_term(
     def on_some() -> Array:
         return consistency_loss(model, latents[some], seen_later(past, states, actions, chosen[some]), weight[some])
 
-    every = consistency_every(model)
+    every = consistency_every(model.num_parameters())
     if len(some) == len(chosen) or every == 1:
         return on_some()
     drawn = jax.random.bernoulli(jax.random.fold_in(key, 1), 1 / every)
@@ -203,9 +203,9 @@ def _consistency_term(
     return jax.lax.cond(drawn, lambda: every * on_some(), lambda: nothing)
 
 
-def consistency_every(model: DynamicsModel) -> int:
-    """In one of how many gradient steps the consistency loss is estimated."""
-    return 1 if model.num_parameters() < SMALL_PARAMETERS else CONSISTENCY_EVERY
+def consistency_every(parameters: int) -> int:
+    """In one of how many gradient steps the consistency loss of a model with so many parameters is estimated."""
+    return 1 if parameters < SMALL_PARAMETERS else CONSISTENCY_EVERY
 
 
 def _early_terms(
