@@ -34,6 +34,7 @@ FIXED = {
     "value_head": None,
     "loss_steps": None,
     "reward_hidden": (256,),
+    "proposals": 24,
     "core_rate": 3.0,
     "core_options": CONTEXT,
 }
