@@ -14,6 +14,7 @@ import pytest
 from koopax import KoopaxError
 from koopax.cli.reproduce import reproduce as reproduce_command
 from koopax.experiments import (
+    agent_grid,
     arms,
     first_steps,
     init_ablation,
@@ -183,6 +184,14 @@ def test_committed_cells_are_still_found(name):
         wanted = grid.cells(grid.BUDGETS["cpu"])
     found = [finished(Job(c.name, made_of(c)), place) for c in wanted]
     assert sum(document is not None for document in found) == len(list((RESULTS / name / "cpu" / "cells").glob("*")))
+
+
+@pytest.mark.parametrize("grid", [planning, planning_options], ids=["planning", "planning-options"])
+def test_committed_agents_are_still_found(grid):
+    folder = RESULTS / grid.EXPERIMENT.name / "cpu"
+    jobs = [Job(c.name, agent_grid.made_of(c), deciding=agent_grid.deciding) for c in grid.cells(grid.BUDGETS["cpu"])]
+    found = [finished(job, place_in(folder)) for job in jobs]
+    assert sum(document is not None for document in found) == len(list((folder / "cells").glob("*")))
 
 
 def fake_cell(dataset, model, regime, seed, state):

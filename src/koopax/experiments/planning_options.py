@@ -19,8 +19,9 @@ from koopax.experiments.returns import names
 from koopax.experiments.summaries import Summary, markdown
 
 # Where the search began. Written out, so that arms stay what they were when the defaults change.
-CONTEXT = (("context_size", 64), ("pilot_modes", None), ("action_hidden", (128,)))
-PILOT = (("context_size", 0), ("pilot_modes", 32), ("action_hidden", (128,)))
+WIDTHS = (("action_hidden", (128,)), ("action_embedding", 32))
+CONTEXT = (("context_size", 64), ("pilot_modes", None), *WIDTHS)
+PILOT = (("context_size", 0), ("pilot_modes", 32), *WIDTHS)
 BATCHES = {"batch_size": 64, "value_steps": 5}
 WIDE = {"batch_size": 128, "value_steps": 2}
 FIXED = {
@@ -31,6 +32,7 @@ FIXED = {
     "value_at": None,
     "decay": 0.5,
     "reader": None,
+    "latent_norm": "none",
     "value_head": None,
     "loss_steps": None,
     "reward_hidden": (256,),

@@ -37,7 +37,7 @@ MARKOVIAN = ("koopman", "mlp", "gru", "linear")
 # What an action does depends on where a plan has come to, which a pilot tells; other cores take their own defaults.
 CORE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "koopman": {
-        "action_embedding": 32,
+        "action_embedding": 16,
         "action_hidden": (64,),
         "pilot_modes": 16,
         "spectrum_options": {"highest_phase": 1.3},
