@@ -1,9 +1,9 @@
 """Model-based planning (section 4.2.1): TD-MPC with the Koopman core against TD-MPC with an MLP.
 
 Four DMC tasks × {mlp H = 5, koopman H = 20} × seeds, breadth first: every task with one seed before any has two. Then
-what explains them: koopman H = 5, mlp H = 20, either arm with what its values see normalised or not, and the weight ρ of
-later steps, which is 0.5 elsewhere. The return of a run is the mean of its last evaluation; 1000 is the most that any of
-these tasks gives. `planning-long` is the comparison over more steps.
+what explains them: koopman H = 5, mlp H = 20, each arm with what its values see normalised or not, and the weight ρ of
+later steps, which is 0.5 elsewhere. The return of a run is the mean of its last evaluation; 1000 is the most that any
+of these tasks gives. `planning-long` is the comparison over more steps.
 """
 
 from collections.abc import Mapping
@@ -97,7 +97,7 @@ BUDGETS = {
     "paper": PlanningBudget(
         steps=500_000,
         seeds=dict.fromkeys(PUBLISHED_RETURNS, 5),
-        ablations=dict.fromkeys(("koopman H=5", "mlp H=20"), dict.fromkeys(PUBLISHED_RETURNS, 5)),
+        ablations={arm: dict.fromkeys(PUBLISHED_RETURNS, 5) for arm in ("koopman H=5", "mlp H=20")},
         published=True,
     ),
 }
