@@ -50,7 +50,7 @@ def test_aggregates_use_tasks_with_seeds_in_every_arm():
     aggregates = summary.document["aggregates"]
     assert aggregates["tasks"] == ["cheetah-run"]
     assert aggregates["arms"]["koopman H=20"]["mean"]["value"] == pytest.approx(0.55)
-    assert "| cheetah-run | 550 ± " in summary.sections[0]
+    assert "| cheetah-run | 550 (500, 600) | " in summary.sections[0]
     assert "| 603 | 2/2 |" in summary.sections[0]
     assert len(curves(found).axes) == 3
 

@@ -228,6 +228,7 @@ def test_intervals_are_students():
     assert found["mean"] == 2.0
     assert found["half_width"] == pytest.approx(4.303 / 3**0.5, rel=1e-3)
     assert interval([1.0])["half_width"] is None
+    assert interval([1.0, 2.0])["text"] == "1.5 (1, 2)"
     many = interval([float(value) for value in range(12)])
     assert many["half_width"] == pytest.approx(2.201 * 13**0.5 / 12**0.5, rel=1e-3)
 

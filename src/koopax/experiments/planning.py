@@ -87,11 +87,11 @@ BUDGETS = {
         steps=100_000,
         seeds={"cheetah-run": 5, "quadruped-walk": 2, "acrobot-swingup": 2, "quadruped-run": 2},
         ablations={
-            **dict.fromkeys(
-                ("mlp H=5 normalised", "koopman H=20 unnormalised"), {"cheetah-run": 2, "quadruped-walk": 2}
-            ),
-            **dict.fromkeys(("koopman H=5", "mlp H=20"), {"cheetah-run": 2}),
-            **dict.fromkeys((f"koopman H=20 rho={decay}" for decay in DECAYS), {"cheetah-run": 1}),
+            "mlp H=5 normalised": {"cheetah-run": 2, "quadruped-walk": 2},
+            "koopman H=20 unnormalised": {"cheetah-run": 2, "quadruped-walk": 2},
+            "koopman H=5": {"cheetah-run": 2},
+            "mlp H=20": {"cheetah-run": 2},
+            **{f"koopman H=20 rho={decay}": {"cheetah-run": 1} for decay in DECAYS},
         },
     ),
     "paper": PlanningBudget(

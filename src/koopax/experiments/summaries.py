@@ -35,13 +35,14 @@ class Summary:
 
 
 def interval(values: Sequence[float]) -> dict[str, Any]:
-    """Mean and 95 % interval over seeds (Student's t), and both as text."""
+    """Mean and 95 % interval over seeds (Student's t), and as text: of two, whose interval says little, the values."""
     mean = float(np.mean(values))
     if len(values) < 2 or not np.isfinite(mean):
         return {"mean": mean, "half_width": None, "values": list(values), "text": _short(mean)}
     quantile = float(stats.t.ppf(0.975, len(values) - 1))
     half = quantile * statistics.stdev(values) / len(values) ** 0.5
-    return {"mean": mean, "half_width": half, "values": list(values), "text": f"{_short(mean)} ± {half:.2g}"}
+    told = f"± {half:.2g}" if len(values) > 2 else f"({', '.join(map(_short, values))})"
+    return {"mean": mean, "half_width": half, "values": list(values), "text": f"{_short(mean)} {told}"}
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
