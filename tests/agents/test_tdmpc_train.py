@@ -258,10 +258,20 @@ def test_published_means_published():
 
 
 def test_a_config_survives_json():
-    config = dataclasses.replace(arm("koopman"), core_options=(("spectrum_options", (("highest_phase", 0.5),)),))
-    again = TDMPCConfig.from_json(json.loads(json.dumps(dataclasses.asdict(config))))
-    assert again == config
+    given = (("spectrum_options", (("highest_phase", 0.5),)), ("pilot_modes", None), ("action_hidden", (8, 8)))
+    config = dataclasses.replace(arm("koopman"), core_options=given)
+    again = TDMPCConfig.from_json(json.loads(json.dumps(dataclasses.asdict(config.settled()))))
+    assert again == config.settled() == again.settled()
+    assert again.all_core_options == config.all_core_options
     assert again.all_core_options["spectrum_options"] == {"highest_phase": 0.5}
+    assert "pilot_modes" not in again.all_core_options
+
+
+def test_a_record_that_says_nothing_of_the_core_has_what_was_default_then():
+    config = arm("koopman")
+    former = TDMPCConfig.from_json(json.loads(json.dumps(dataclasses.asdict(config))))
+    assert config.core_options == ()
+    assert former.all_core_options == {**config.all_core_options, "action_embedding": 32}
 
 
 def test_a_step_without_a_loss_errs_as_those_around_it():

@@ -30,6 +30,10 @@ class AgentConfig:
         unused = (*self.changeable, *self.uncompiled)
         return dataclasses.replace(self, **{name: getattr(type(self), name) for name in unused})
 
+    def settled(self: C) -> C:
+        """The settings as they are recorded: with defaults written out that a later koopax may have others for."""
+        return self
+
     @classmethod
     def from_json(cls: type[C], document: Mapping[str, Any]) -> C:
         """The settings in a JSON document, in which tuples have become lists."""

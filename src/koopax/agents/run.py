@@ -175,20 +175,20 @@ class AgentRun:
             "format": FORMAT,
             "kind": self.config.kind,
             "task": self.config.environment,
-            "agent": dataclasses.asdict(self.config),
+            "agent": dataclasses.asdict(self.config.settled()),
             **provenance(),
         }
 
     def _resumed(self) -> dict[str, Any]:
         """The recorded document with the settings of now; raises if one differs that must not."""
-        recorded = read_config(self.folder, type(self.config))
-        for field in dataclasses.fields(self.config):
-            old, new = getattr(recorded, field.name), getattr(self.config, field.name)
+        recorded, config = read_config(self.folder, type(self.config)).settled(), self.config.settled()
+        for field in dataclasses.fields(config):
+            old, new = getattr(recorded, field.name), getattr(config, field.name)
             if old != new and field.name not in self.config.changeable:
                 raise KoopaxError(
                     f"{field.name} is {new!r} but {str(self.folder)!r} was trained with {old!r}; resume with that."
                 )
-        document = {**read_document(self.folder), "agent": dataclasses.asdict(self.config)}
+        document = {**read_document(self.folder), "agent": dataclasses.asdict(config)}
         document.pop("outcome", None)
         return document
 

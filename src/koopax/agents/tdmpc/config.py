@@ -43,6 +43,8 @@ CORE_OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "spectrum_options": {"highest_phase": 1.3},
     }
 }
+# What a recorded run has that says nothing of it.
+FORMER_CORE_OPTIONS: Mapping[str, Mapping[str, Any]] = {"koopman": {"action_embedding": 32}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,9 +233,23 @@ class TDMPCConfig(AgentConfig):
     @property
     def all_core_options(self) -> dict[str, Any]:
         """The core's options: the defaults for its kind and those given."""
+        return {name: value for name, value in self._core_options().items() if value is not None}
+
+    def settled(self) -> "TDMPCConfig":
+        """With all options of the core, also those taken back."""
+        options = {name: _hashable(value) for name, value in sorted(self._core_options().items())}
+        return dataclasses.replace(self, core_options=tuple(options.items()))
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "TDMPCConfig":
+        """The settings in a JSON document, with the defaults of when it was written."""
+        read = super().from_json(document)
+        former = {**FORMER_CORE_OPTIONS.get(read.dynamics, {}), **dict(read.core_options)}
+        return dataclasses.replace(read, core_options=tuple(former.items()))
+
+    def _core_options(self) -> dict[str, Any]:
         given = {name: dict(value) if name.endswith("_options") else value for name, value in self.core_options}
-        options = {**CORE_OPTIONS.get(self.dynamics, {}), **given}
-        return {name: value for name, value in options.items() if value is not None}
+        return {**CORE_OPTIONS.get(self.dynamics, {}), **given}
 
     def std_bound(self, decisions: int) -> float:
         """Lower bound of the plan's standard deviation after that many decisions."""
@@ -261,3 +277,8 @@ class TDMPCConfig(AgentConfig):
         if decisions < self.seed_decisions:
             return 0
         return int(decisions * self.updates_per_decision) // self.updates_per_dispatch * self.updates_per_dispatch
+
+
+def _hashable(option: Any) -> Any:
+    """An option of the core as a config holds it: pairs for a mapping."""
+    return tuple(option.items()) if isinstance(option, Mapping) else option
