@@ -15,6 +15,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from koopax._errors import KoopaxError
 from koopax.agents.tdmpc.agent import make_learner, make_planner
@@ -97,7 +98,8 @@ def _cases(config: TDMPCConfig) -> dict[str, Callable[[int], None]]:
     state = planner.init(ACTION_SIZE)
     start = eqx.filter_jit(model.encode)(observation, horizon=config.horizon)
     latents = eqx.filter_jit(model.rollout)(start, actions)
-    last = jax.tree.map(lambda leaf: leaf[-1], latents)
+    valued = config.value_points if config.value_at is None else len(config.value_at)
+    ends = jax.tree.map(lambda leaf: jnp.concatenate([leaf[-1]] * valued), latents)
 
     def plan(model: AgentModel, observation: jax.Array, state: Any) -> Any:
         return planner.plan(model, observation, state, key=keys[2], explore=True)
@@ -111,7 +113,7 @@ def _cases(config: TDMPCConfig) -> dict[str, Callable[[int], None]]:
         "propose": _compiled(propose, model, start),
         "dynamics": _compiled(lambda model, s, a: model.rollout(s, a), model, start, actions),
         "reward": _compiled(lambda model, x, a: model.reward(x, a), model, latents, actions),
-        "value": _compiled(lambda model, x: model.value(x), model, last),
+        "value": _compiled(lambda model, x: model.value(x), model, ends),
     }
 
 
