@@ -55,6 +55,21 @@ def test_aggregates_use_tasks_with_seeds_in_every_arm():
     assert len(curves(found).axes) == 3
 
 
+def test_a_figure_has_every_arm_in_one_colour_and_names_it():
+    extra = [f"koopman H=20 rho={decay}" for decay in (*planning.DECAYS, 0.7, 0.8, 0.99)]
+    found = [fake("cheetah-run", arm, seed, 500) for arm in (*planning.COMPARED, *extra) for seed in range(2)]
+    found += [fake("acrobot-swingup", arm, 0, 50) for arm in ("mlp H=5", extra[-1])]
+    figure = curves(found)
+    (legend,) = figure.legends
+    told = [text.get_text() for text in legend.get_texts()]
+    assert told == [*planning.COMPARED, *extra, "TD-MPC, published"]
+    first, second, profile = figure.axes
+    colours = [{line.get_label(): line.get_color() for line in panel.lines} for panel in (first, second, profile)]
+    assert colours[0][extra[-1]] == colours[1][extra[-1]]
+    assert colours[0]["mlp H=5"] == colours[2]["mlp H=5"]
+    assert extra[0] not in colours[2]
+
+
 def test_cells_are_breadth_first_and_the_sweep_changes_rho_alone():
     found = cells(BUDGETS["cpu"])
     assert len({cell.name for cell in found}) == len(found)

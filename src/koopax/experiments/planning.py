@@ -142,10 +142,10 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
         counts = "/".join(str(len(returns[label])) for label in arms)
         rows.append([task, *cells, "–" if published is None else str(published), counts])
     sections = [markdown(["task", *arms, "TD-MPC, published", "seeds"], rows)]
-    compared = [cell for cell in found if cell["labels"]["arm"] in COMPARED]
-    scores, aggregates = comparable_scores(compared), {}
+    both = compared(found)
+    scores, aggregates = comparable_scores(both), {}
     if scores:
-        aggregates = {"tasks": list(comparable_tasks(compared)), "arms": aggregate(scores, seed=0)}
+        aggregates = {"tasks": list(comparable_tasks(both)), "arms": aggregate(scores, seed=0)}
         sections.append(aggregate_table(aggregates, len(next(iter(scores.values())))))
     spent = time_spent(found)
     sections.append(f"Minutes of a run, and what they were spent on:\n\n{_time_table(spent)}")
@@ -200,7 +200,13 @@ def _time_table(rows: list[dict[str, Any]]) -> str:
 
 def curves(found: list[dict[str, Any]]) -> Figure:
     """Returns against environment steps; the dashed line is what TD-MPC's authors report after as many steps."""
-    return return_curves(found, _references)
+    return return_curves(found, _references, compared(found))
+
+
+def compared(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs of the comparison, once both of its arms have some."""
+    runs = [cell for cell in found if cell["labels"]["arm"] in COMPARED]
+    return runs if set(names(runs, "arm")) == set(COMPARED) else []
 
 
 def _references(task: str, steps: int) -> dict[str, float]:

@@ -5,18 +5,29 @@ The most that any task of the DeepMind Control suite gives is 1000.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from koopax._plots import BLUE, INK, ORANGE, SKY, VERMILION, tidy
+from koopax._plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, tidy
 from koopax.evaluation.aggregate import performance_profile
 from koopax.experiments.summaries import markdown
 
 MAXIMUM_RETURN = 1000.0
-LINES = ((INK, ":", "^"), (BLUE, "-", "o"), (SKY, "--", "s"), (ORANGE, "-.", "D"), (VERMILION, "--", "v"))
+# Of the arms, in their order; more of them begin again.
+LINES = (
+    (INK, ":", "^"),
+    (BLUE, "-", "o"),
+    (SKY, "--", "s"),
+    (ORANGE, "-.", "D"),
+    (VERMILION, "--", "v"),
+    (GREEN, "-", "P"),
+    (PURPLE, ":", "X"),
+    (GREY, "-.", "*"),
+)
 REFERENCE_LINES = ((VERMILION, "--"), (INK, "-."))
 PROFILE_POINTS = 101
 
@@ -65,32 +76,42 @@ def aggregate_table(aggregates: dict[str, Any], runs: int) -> str:
     return heading + "\n\n" + markdown(["arm", "mean", "IQM", "optimality gap"], rows)
 
 
-def return_curves(found: list[dict[str, Any]], references: References) -> Figure:
+def return_curves(
+    found: list[dict[str, Any]], references: References, compared: list[dict[str, Any]] | None = None
+) -> Figure:
     """Returns against environment steps, one panel per task, and the performance profile where seeds allow one.
 
     Markers are evaluations, averaged over seeds; thin lines are the training episodes of each run; lines across are
-    what others report.
+    what others report. The profile is of the runs in `compared`, by default of all.
     """
-    tasks = list(dict.fromkeys(cell["labels"]["task"] for cell in found))
-    scores = comparable_scores(found)
+    tasks, styles = names(found, "task"), dict(zip(names(found, "arm"), cycle(LINES), strict=False))
+    scores = comparable_scores(found if compared is None else compared)
     panels_wanted = len(tasks) + bool(scores)
     columns = min(3, panels_wanted)
     rows = -(-panels_wanted // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.4 * rows), layout="constrained")
+    figure = Figure(figsize=(max(4.6 * columns, 7), 3.4 * rows + 0.5), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    drawn: dict[str, Any] = {}
     for panel, task in zip(panels, tasks, strict=False):
-        _task(panel, task, [cell for cell in found if cell["labels"]["task"] == task], references)
+        _task(panel, task, [cell for cell in found if cell["labels"]["task"] == task], styles, references)
+        handles, labels = panel.get_legend_handles_labels()
+        drawn = dict(zip(labels, handles, strict=True)) | drawn
     if scores:
-        _profile(panels[len(tasks)], scores)
+        _profile(panels[len(tasks)], scores, styles)
     for panel in panels[panels_wanted:]:
         panel.set_visible(False)
-    panels[0].legend(frameon=False, fontsize=8, loc="lower right")
+    known = [label for label in styles if label in drawn]
+    shown = known + [label for label in drawn if label not in styles]
+    handles = [drawn[label] for label in shown]
+    figure.legend(handles, shown, frameon=False, fontsize=8, loc="outside lower center", ncols=min(4, len(shown)))
     return figure
 
 
-def _task(panel: Axes, task: str, mine: list[dict[str, Any]], references: References) -> None:
-    labels = list(dict.fromkeys(cell["labels"]["arm"] for cell in mine))
-    for label, (colour, line, marker) in zip(labels, LINES, strict=False):
+def _task(
+    panel: Axes, task: str, mine: list[dict[str, Any]], styles: Mapping[str, tuple], references: References
+) -> None:
+    for label in names(mine, "arm"):
+        colour, line, marker = styles[label]
         runs = [cell["curve"] for cell in mine if cell["labels"]["arm"] == label and cell["curve"]]
         for run in runs:
             played = [entry for entry in run if "return" in entry]
@@ -100,7 +121,7 @@ def _task(panel: Axes, task: str, mine: list[dict[str, Any]], references: Refere
         if shared:
             steps = np.mean([_column(run[:shared], "env_steps") for run in evaluated], axis=0)
             means = np.mean([_column(run[:shared], "evaluation_return") for run in evaluated], axis=0)
-            panel.plot(steps, means, color=colour, linestyle=line, marker=marker, label=f"{label} ({len(runs)})")
+            panel.plot(steps, means, color=colour, linestyle=line, marker=marker, label=label)
     steps = mine[0]["made_of"]["config"]["steps"]
     for (name, value), (colour, line) in zip(references(task, steps).items(), REFERENCE_LINES, strict=False):
         panel.axhline(value, color=colour, linestyle=line, linewidth=1, label=name)
@@ -108,10 +129,11 @@ def _task(panel: Axes, task: str, mine: list[dict[str, Any]], references: Refere
     tidy(panel)
 
 
-def _profile(panel: Axes, scores: dict[str, np.ndarray]) -> None:
+def _profile(panel: Axes, scores: dict[str, np.ndarray], styles: Mapping[str, tuple]) -> None:
     thresholds = np.linspace(0, 1, PROFILE_POINTS)
     profiles = performance_profile(scores, thresholds, seed=0)
-    for (label, profile), (colour, line, _) in zip(profiles.items(), LINES, strict=False):
+    for label, profile in profiles.items():
+        colour, line, _ = styles[label]
         panel.plot(thresholds, profile["value"], color=colour, linestyle=line, label=label)
         panel.fill_between(thresholds, profile["low"], profile["high"], color=colour, alpha=0.15, linewidth=0)
     panel.set(title="performance profile", xlabel=f"return / {MAXIMUM_RETURN:.0f}", ylabel="share of runs above")
