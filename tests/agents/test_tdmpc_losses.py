@@ -86,6 +86,8 @@ def network(net, x):
 
 def normalised(latent, kind):
     """What heads read of a latent, in NumPy."""
+    if kind == "bounded":
+        return latent / np.sqrt(1 + (latent**2).mean() / 16)
     if kind == "layer":
         return (latent - latent.mean()) / np.sqrt(latent.var() + 1e-5)
     if kind == "simplex":
@@ -159,7 +161,7 @@ OPTIONS = {
     },
     "latent": {"refresh_every": 4, "refresh": "latent", "latent_norm": "layer"},
     "bilinear": {"core_options": (("bilinear", True),)},
-    "value head": {"value_head": (7,)},
+    "value head": {"value_head": (7,), "latent_norm": "bounded"},
     "reader": {"reader": (6, 8), "latent_norm": "simplex", "refresh_every": 3, "refresh": "latent"},
 }
 

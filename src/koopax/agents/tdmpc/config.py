@@ -29,7 +29,7 @@ AT_LEAST_ONE = (
     "final_episodes",
 )
 LOSS_TERMS = ("consistency", "reward", "value")
-LATENT_NORMS = ("none", "layer", "simplex")
+LATENT_NORMS = ("none", "bounded", "layer", "simplex")
 REFRESHED = ("context", "latent")
 # Cores whose rollout can begin again at any of their latents.
 MARKOVIAN = ("koopman", "mlp", "gru", "linear")
@@ -88,7 +88,8 @@ class TDMPCConfig(AgentConfig):
     """Layers of a network that reads off a latent what values, policy and the consistency loss see; the last one is as
     wide as what is read. None: they see the latent."""
     latent_norm: str = "none"
-    """How what is read is normalised: not, by its mean and variance, or as simplices of 8 (SimNorm)."""
+    """How what is read is normalised: not, bounded where it is large, by its mean and variance, or as simplices of 8
+    (SimNorm)."""
     refresh_every: int | None = None
     """Steps of a rollout after which `refresh` is made anew of what the core predicts; None: never."""
     refresh: str = "context"

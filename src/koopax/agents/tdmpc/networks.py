@@ -36,6 +36,8 @@ from koopax.models.latent import LatentDynamics, make_core
 NOISE_LIMIT = 0.3
 SIMPLEX = 8
 """Components of each simplex of a latent, as in TD-MPC2."""
+LARGEST = 4.0
+"""What the root mean square of a bounded latent stays below."""
 
 
 class Network(eqx.Module):
@@ -145,10 +147,13 @@ class WorldModel(eqx.Module):
 
 
 def normalise(latents: Float[Array, "*batch feature"], kind: str) -> Float[Array, "*batch feature"]:
-    """Latents as they are ("none"), by their own mean and variance ("layer"), or as points of simplices ("simplex").
+    """Latents as they are ("none"), bounded, by their own mean and variance ("layer"), or as points of simplices.
 
-    The last is SimNorm of TD-MPC2: a softmax over each group of 8 components.
+    Those bounded are z / √(1 + |z|²/16), where |z|² is the mean square of a latent: small ones stay what they are, and
+    none is larger than 4. The last ("simplex") is SimNorm of TD-MPC2: a softmax over each group of 8 components.
     """
+    if kind == "bounded":
+        return latents / jnp.sqrt(1 + jnp.mean(latents**2, axis=-1, keepdims=True) / LARGEST**2)
     if kind == "layer":
         return jax.nn.standardize(latents, epsilon=NORM_EPSILON)
     if kind == "simplex":
