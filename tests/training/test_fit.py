@@ -21,7 +21,7 @@ from koopax import DynamicsModel, Episodes, KoopaxError, KoopaxWarning
 from koopax.data.windows import Windows, WindowSampler
 from koopax.models.history import Past
 from koopax.training.config import TrainConfig
-from koopax.training.losses import EARLY_AFTER, consistency_loss, loss_terms, loss_weights, random_steps
+from koopax.training.losses import consistency_loss, loss_terms, loss_weights, random_steps
 from koopax.training.programs import Programs
 from koopax.training.state import learning_rate
 
@@ -216,18 +216,6 @@ def test_the_first_steps_weigh_more_if_asked(data):
         assert early.mean() == pytest.approx(expected, abs=4 * early.std() / np.sqrt(len(keys)) + 1e-6), name
         assert early.std() > 0
     np.testing.assert_array_equal(more["consistency"], plain["consistency"])
-
-
-def test_the_first_steps_weigh_more_only_when_the_rest_is_learned(data):
-    model = linear_model(data[0])
-    windows = WindowSampler(data[0], 14).sample(jax.random.key(0), 6)
-
-    def state(step, weight):
-        config = TrainConfig(early_weight=weight)
-        return float(loss_terms(model, windows, config, key=jax.random.key(0), step=jax.numpy.asarray(step))["state"])
-
-    assert state(EARLY_AFTER - 1, 0.5) == state(EARLY_AFTER - 1, 0.0) == state(EARLY_AFTER, 0.0)
-    assert state(EARLY_AFTER, 0.5) > state(EARLY_AFTER, 0.0)
 
 
 @pytest.mark.quick("2-koopman")

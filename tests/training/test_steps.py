@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from koopax.training.config import TrainConfig
 from koopax.training.loop import fresh_state
 from koopax.training.microbatch import STEPS, fastest_microbatch
 from koopax.training.programs import Programs
+from koopax.training.state import rising_adam
 
 
 def noise(*, irregular=False):
@@ -143,3 +145,16 @@ def test_settings_recorded_under_their_former_names_are_read():
     former = asdict(TrainConfig(batch_size=16, microbatch_size=4, remat_steps=20))
     former["windows_together"], former["time_chunk"] = former.pop("microbatch_size"), former.pop("remat_steps")
     assert TrainConfig.from_json(former) == TrainConfig(batch_size=16, microbatch_size=4, remat_steps=20)
+
+
+def test_a_rising_memory_is_adams_with_the_decay_of_each_step():
+    """Against the recursion in NumPy; from where 1 − t^−κ exceeds β₂ on, the decay is β₂."""
+    gradients = np.random.default_rng(0).normal(size=(40, 3))
+    transform = rising_adam(0.9, 0.8)
+    state, m, v = transform.init(jnp.zeros(3)), np.zeros(3), np.zeros(3)
+    for t, gradient in enumerate(gradients, start=1):
+        update, state = transform.update(jnp.asarray(gradient), state)
+        decay = min(0.9, 1 - t**-0.8)
+        m, v = 0.9 * m + 0.1 * gradient, decay * v + (1 - decay) * gradient**2
+        np.testing.assert_allclose(update, m / (1 - 0.9**t) / (np.sqrt(v) + 1e-8), rtol=1e-4)
+    assert 1 - len(gradients) ** -0.8 > 0.9

@@ -63,6 +63,7 @@ def train_config(arm: str, horizon: int, settings: SpeedSettings) -> TrainConfig
         early_weight=0.0,
         weight_decay=0.0,
         beta2=OTHER_TRAINING["beta2"],
+        beta2_rise=OTHER_TRAINING["beta2_rise"],
         **options,
     )
 

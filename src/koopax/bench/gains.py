@@ -24,7 +24,7 @@ from koopax.training.loop import BLOCK_SECONDS, fresh_state
 from koopax.training.programs import Programs
 
 SOURCE, DATA_STEPS = "koopax/halfcheetah/expert-v0", 100_000
-DEFAULT = TrainConfig(horizon=100, batch_size=256, learning_rate=1e-3, loss_stride=10, beta2=0.999)
+DEFAULT = TrainConfig(horizon=100, batch_size=256, learning_rate=1e-3, loss_stride=10, beta2=0.999, beta2_rise=0.0)
 EVERY_STEP = replace(DEFAULT, loss_stride=1)
 
 

@@ -23,7 +23,7 @@ from koopax.training.tasks import TrainTask
 Arms = Mapping[str, tuple[str, dict[str, Any], dict[str, Any]]]
 """By name: the preset, options of the model, settings of training."""
 KOOPMAN_COLOURS = (INK, SKY, ORANGE, BLUE, GREEN, PURPLE, GREY)
-BASELINE_LINES = ("-", "--", ":", "-.")
+BASELINE_LINES = ("-", "--", ":", "-.", (0, (6, 1)), (0, (1, 2)))
 
 
 @dataclass(frozen=True)

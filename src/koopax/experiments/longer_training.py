@@ -1,4 +1,5 @@
-"""The recorded search for what longer training wants: weight decay for every core that leads, a pilot, and members.
+"""The recorded search for what longer training wants: weight decay for every core that leads, a pilot, members, and a
+memory of squared gradients that grows.
 
 After two minutes a model has seen every window many times, and what lowers the training error no longer lowers that of
 other episodes. Arms without decay are the defaults of 30 seconds of before; the last one of `koopman` is today's.
@@ -9,20 +10,22 @@ from koopax.experiments.arms import ArmsBudget, arms_experiment
 NONE, DECAY = {"weight_decay": 0.0}, {"weight_decay": 0.1}
 PILOT = {"pilot_modes": 16}
 MEMBERS = {"members": 2, "pilot_modes": 32, "decoder_hidden": (256, 256)}
-THIN = {"members": 2, "pilot_modes": 16, "decoder_hidden": (272, 256), "action_embedding": 4}
-SHORT_MEMORY = {"weight_decay": 0.03, "beta2": 0.95}
+THIN = {"members": 2, "pilot_modes": 16, "decoder_hidden": (272, 256), "action_embedding": 8}
+RISING = {"beta2_rise": 0.7}
 ARMS = {
     "koopman": ("koopman", {}, NONE),
     "koopman, decay 0.03": ("koopman", {}, {"weight_decay": 0.03}),
     "koopman, decay 0.1": ("koopman", {}, DECAY),
     "koopman, pilot, decay 0.1": ("koopman", PILOT, DECAY),
     "koopman, pilot, decay 0.03, 2 members": ("koopman", MEMBERS, {"weight_decay": 0.03}),
-    "koopman, 2 members, thin path": ("koopman", THIN, SHORT_MEMORY),
-    "koopman, 2 members, thin path, first steps": ("koopman", THIN, SHORT_MEMORY | {"early_weight": 0.3}),
+    "koopman, 2 members, thin path, rising memory": ("koopman", THIN, {"weight_decay": 0.03} | RISING),
+    "koopman, the same, first steps": ("koopman", THIN, {"weight_decay": 0.03, "early_weight": 0.3} | RISING),
     "mlp": ("mlp", {}, NONE),
     "mlp, decay 0.1": ("mlp", {}, DECAY),
+    "mlp, decay 0.1, rising memory": ("mlp", {}, DECAY | RISING),
     "gru": ("gru", {}, NONE),
     "gru, decay 0.1": ("gru", {}, DECAY),
+    "gru, decay 0.1, rising memory": ("gru", {}, DECAY | RISING),
 }
 DATASETS = ("halfcheetah/expert", "walker2d/expert", "hopper/medium-expert")
 BUDGETS = {

@@ -6,7 +6,7 @@ stand is a choice made for each core:
 | preset          | where the parameters stand                                                                     |
 |-----------------|------------------------------------------------------------------------------------------------|
 | `koopman`       | two members; most in their decoders, which training runs on every tenth step of a window; what |
-|                 | runs at every step is thin: 4 complex numbers tell a member of an action                       |
+|                 | runs at every step is thin: 8 complex numbers tell a member of an action                       |
 | `koopman-paper` | the published configuration: spectrum, mirrored modes, input scale and widths of the listing   |
 | `mlp`           | half the model is its two layers, twice as wide in the middle as the latent                    |
 | `gru`           | as wide a hidden state as fits: half the model is its recurrent matrix                         |
@@ -34,7 +34,7 @@ _PRESETS: dict[str, Mapping[str, Any]] = {
         "decoder_hidden": (272, 256),
         "reward_hidden": None,
         "activation": "gelu",
-        "action_embedding": 4,
+        "action_embedding": 8,
         "action_hidden": (64,),
         "action_history": 4,
         "pilot_modes": 16,
@@ -147,10 +147,11 @@ _PLAIN: Mapping[str, Any] = {
     "early_weight": 0.0,
     "weight_decay": 0.0,
     "beta2": 0.999,
+    "beta2_rise": 0.0,
 }
 TRAINING: Mapping[str, Mapping[str, Any]] = {
     "koopman": _PLAIN
-    | {"learning_rate": 8e-3, "loss_stride": 10, "early_weight": 0.3, "weight_decay": 0.03, "beta2": 0.95},
+    | {"learning_rate": 8e-3, "loss_stride": 10, "early_weight": 0.3, "weight_decay": 0.03, "beta2_rise": 0.7},
     "mlp": _PLAIN | {"learning_rate": 2e-3, "weight_decay": 0.1},
     "gru": _PLAIN | {"learning_rate": 6e-3, "loss_stride": 10, "weight_decay": 0.1},
     "transformer": _PLAIN | {"learning_rate": 3e-3, "loss_stride": 10},

@@ -11,7 +11,7 @@ SMALL_PARAMETERS = 100_000
 # What runs that were recorded earlier call a setting.
 FORMER_NAMES = {"time_chunk": "remat_steps", "windows_together": "microbatch_size"}
 # What they were trained with where they don't name it, because it was not a setting yet.
-FORMER_VALUES = {"beta2": 0.999, "reencode_every": "never", "early_weight": 0.0}
+FORMER_VALUES = {"beta2": 0.999, "beta2_rise": 0.0, "reencode_every": "never", "early_weight": 0.0}
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,9 @@ class TrainConfig:
     beta2: float | None = None
     """Adam's memory of squared gradients: the decay of their running mean; None for the core's own in
     `koopax.models.presets`."""
+    beta2_rise: float | None = None
+    """κ, with which that memory grows: the decay is 1 − t^−κ at step t, and at most `beta2`; 0 for `beta2` from the first
+    step on, None for the core's own in `koopax.models.presets`."""
     weight_decay: float | None = None
     """Decoupled weight decay (AdamW) on matrices; 0 is Adam, None for the core's own in `koopax.models.presets`."""
     clip: float = 1.0
@@ -56,8 +59,8 @@ class TrainConfig:
     """n, where states and rewards are decoded and compared on every n-th step of a window, from a random one on; 1 for
     every step, None for the core's own in `koopax.models.presets`, but for four steps of a window at least."""
     early_weight: float | None = None
-    """Weight of the state and reward losses of the first ten steps after further starts within each window, which begin
-    after 3000 gradient steps; None for the core's own in `koopax.models.presets`."""
+    """Weight of the state and reward losses of the first ten steps after further starts within each window; None for
+    the core's own in `koopax.models.presets`."""
     remat_steps: int | None = None
     """Rematerialisation, which bounds the memory of a gradient: besides the latents, only what belongs to that many
     steps of the windows is kept, and the rest is computed again. None keeps everything."""
@@ -114,7 +117,7 @@ class TrainConfig:
         for name in ("learning_rate", "clip"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use a positive number.")
-        for name in ("likelihood_weight", "early_weight", "weight_decay"):
+        for name in ("likelihood_weight", "early_weight", "weight_decay", "beta2_rise"):
             if getattr(self, name) is not None and not getattr(self, name) >= 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 0 or more, or None for its default.")
         weights = ("state_weight", "reward_weight", "consistency_weight")

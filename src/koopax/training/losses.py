@@ -21,10 +21,8 @@ from koopax.training.pasts import forgetting
 LIKELIHOOD_EVERY = 4
 LIKELIHOOD_STEPS = 4
 # How many steps are the first ones after a start, every how many-th of them carries their extra weight, and how many
-# starts of a window have them: an encoder learns more from other starts than from more steps after the same one. They
-# cost four tenths of all the rest, and are looked at from this gradient step on, when the rest is learned by and large.
+# starts of a window have them: an encoder learns more from other starts than from more steps after the same one.
 EARLY, EARLY_STRIDE, EARLY_STARTS = 10, 5, 2
-EARLY_AFTER = 3_000
 # An estimate of the consistency loss, whose weight is small and whose targets have to be encoded, is made in one of so
 # many gradient steps; in each for a small model, which gets so near to its data that the noise would be seen.
 CONSISTENCY_EVERY = 4
@@ -118,9 +116,8 @@ def loss_terms(
     config: TrainConfig,
     *,
     key: PRNGKeyArray,
-    step: Int[Array, ""] | None = None,
 ) -> dict[str, Float[Array, ""]]:
-    """The terms that carry weight, unweighted, by name; with the first steps' extra, unless `step` says it is too soon.
+    """The terms that carry weight, unweighted, by name; with the first steps' extra.
 
     They are taken on every `loss_stride`-th step from a random one on. Each step is as likely as any other, so their
     expectation is the mean over all steps; neighbouring steps say much the same, so little is lost.
@@ -150,11 +147,7 @@ def loss_terms(
     if "reward" in wanted:
         terms["reward"] = reward_loss(predicted_rewards, rewards, weight)
     if config.early_weight and horizon > EARLY:
-        early = jax.lax.cond(
-            jnp.asarray(EARLY_AFTER if step is None else step) >= EARLY_AFTER,
-            lambda: _early_terms(model, past, windows, states, actions, wanted, config, key=jax.random.fold_in(key, 4)),
-            lambda: {name: jnp.zeros_like(term) for name, term in terms.items()},
-        )
+        early = _early_terms(model, past, windows, states, actions, wanted, config, key=jax.random.fold_in(key, 4))
         terms |= {name: terms[name] + config.early_weight * term for name, term in early.items()}
     if "consistency" in wanted:
         terms["consistency"] = _consistency_term(

@@ -37,9 +37,33 @@ def optimiser(config: TrainConfig) -> optax.GradientTransformation:
     def matrices(parameters):
         return jax.tree.map(lambda leaf: leaf is not None and jnp.ndim(leaf) >= 2, parameters)
 
-    assert config.beta2 is not None  # fit resolves it
+    assert config.beta2 is not None and config.beta2_rise is not None  # fit resolves them
     decay = optax.add_decayed_weights(config.weight_decay, mask=matrices) if config.weight_decay else optax.identity()
-    return optax.chain(optax.clip_by_global_norm(config.clip), optax.scale_by_adam(b2=config.beta2), decay)
+    adam = rising_adam(config.beta2, config.beta2_rise) if config.beta2_rise else optax.scale_by_adam(b2=config.beta2)
+    return optax.chain(optax.clip_by_global_norm(config.clip), adam, decay)
+
+
+def rising_adam(beta2: float, rise: float, *, beta1: float = 0.9, epsilon: float = 1e-8) -> optax.GradientTransformation:
+    """Adam whose memory of squared gradients grows with the step, as Adafactor's does:
+
+        v_t = β_t v_{t−1} + (1 − β_t) g_t²,    β_t = min(β₂, 1 − t^−κ),    t = 1, 2, …
+
+    A short memory follows gradients that fall fast at first, a long one averages those that hardly change at the end.
+    β_1 = 0, so that v has no bias to correct. (Optax's Adam has a fixed β₂, its Adafactor no m of plain gradients.)
+    """
+    adam = optax.scale_by_adam(b1=beta1)
+
+    def update(gradients, state, parameters=None):
+        del parameters
+        count = state.count + 1
+        decay = jnp.minimum(beta2, 1 - count.astype(float) ** -rise)
+        mean = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mu, gradients)
+        square = jax.tree.map(lambda v, g: decay * v + (1 - decay) * g**2, state.nu, gradients)
+        unbiased = 1 - beta1**count
+        updates = jax.tree.map(lambda m, v: m / unbiased / (jnp.sqrt(v) + epsilon), mean, square)
+        return updates, optax.ScaleByAdamState(count, mean, square)
+
+    return optax.GradientTransformation(adam.init, update)
 
 
 def initial_state(model: DynamicsModel, config: TrainConfig) -> TrainState:
@@ -111,7 +135,7 @@ def train_step(
     parameters, rest = eqx.partition(state.model, state.model.trainable())
 
     def loss(parameters, windows: Windows):
-        terms = loss_terms(eqx.combine(parameters, rest), windows, config, key=subset_key, step=state.step)
+        terms = loss_terms(eqx.combine(parameters, rest), windows, config, key=subset_key)
         return total_loss(terms, config), terms
 
     differentiate = partial(jax.value_and_grad(loss, has_aux=True), parameters)
