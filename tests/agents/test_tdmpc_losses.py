@@ -84,10 +84,14 @@ def network(net, x):
     return x @ np.asarray(net.layers[-1].weight, float) + np.asarray(net.layers[-1].bias, float)
 
 
-def normalised(latent, kind):
+def normalised(latent, config):
     """What heads read of a latent, in NumPy."""
-    if kind == "bounded":
-        return latent / np.sqrt(1 + (latent**2).mean() / 16)
+    seen = _normalised(latent, config.latent_norm)
+    bound = config.latent_bound
+    return seen if bound is None else seen / np.sqrt(1 + (seen**2).mean() / bound**2)
+
+
+def _normalised(latent, kind):
     if kind == "layer":
         return (latent - latent.mean()) / np.sqrt(latent.var() + 1e-5)
     if kind == "simplex":
@@ -99,7 +103,7 @@ def normalised(latent, kind):
 def refreshed(model, latent, config):
     """A latent after `refresh_every` steps, in NumPy."""
     width = model.core.predicted_size
-    seen = latent[:width] if config.reader else normalised(latent[:width], config.latent_norm)
+    seen = latent[:width] if config.reader else normalised(latent[:width], config)
     made = network(model.refresher, seen)
     return latent + made if config.refresh == "latent" else np.concatenate([latent[:width], made])
 
@@ -114,7 +118,7 @@ def sequential_losses(learner, batch, config):
 
     def read(latent, reader=model.reader):
         predicted = np.asarray(latent, float)[:width]
-        return normalised(predicted if reader is None else network(reader, predicted), config.latent_norm)
+        return normalised(predicted if reader is None else network(reader, predicted), config)
 
     factor = sum(config.value_decay**t for t in range(config.value_steps)) / config.value_steps
     share = factor / sum(config.decay**t for t in range(config.horizon))
@@ -161,7 +165,7 @@ OPTIONS = {
     },
     "latent": {"refresh_every": 4, "refresh": "latent", "latent_norm": "layer"},
     "bilinear": {"core_options": (("bilinear", True),)},
-    "value head": {"value_head": (7,), "latent_norm": "bounded"},
+    "value head": {"value_head": (7,), "latent_bound": 0.7},
     "reader": {"reader": (6, 8), "latent_norm": "simplex", "refresh_every": 3, "refresh": "latent"},
 }
 

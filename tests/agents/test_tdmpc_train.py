@@ -212,6 +212,7 @@ def test_a_repeat_sums_rewards_and_stops_at_the_end():
         {"action_repeat": 0},
         {"plan_lambda": 0.0},
         {"latent_norm": "sim"},
+        {"latent_bound": 0.0},
         {"refresh": "all"},
         {"refresh_every": 0},
         {"critics": 0},

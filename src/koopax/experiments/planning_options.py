@@ -33,6 +33,7 @@ FIXED = {
     "decay": 0.5,
     "reader": None,
     "latent_norm": "none",
+    "latent_bound": None,
     "value_head": None,
     "loss_steps": None,
     "reward_hidden": (256,),

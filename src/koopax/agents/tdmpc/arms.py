@@ -21,6 +21,7 @@ PUBLISHED: Mapping[str, Any] = {
     "evaluate_episodes": 10,
     "reader": None,
     "latent_norm": "none",
+    "latent_bound": None,
     "value_head": None,
     "loss_steps": None,
 }
@@ -36,7 +37,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
         "horizon": 20,
         "latent_size": 128,
         "reader": (128, 64),
-        "latent_norm": "bounded",
+        "latent_bound": 2.0,
         "reward_hidden": (64,),
         "value_head": (128,),
         "proposals": 16,

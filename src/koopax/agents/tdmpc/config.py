@@ -29,7 +29,7 @@ AT_LEAST_ONE = (
     "final_episodes",
 )
 LOSS_TERMS = ("consistency", "reward", "value")
-LATENT_NORMS = ("none", "bounded", "layer", "simplex")
+LATENT_NORMS = ("none", "layer", "simplex")
 REFRESHED = ("context", "latent")
 # Cores whose rollout can begin again at any of their latents.
 MARKOVIAN = ("koopman", "mlp", "gru", "linear")
@@ -88,8 +88,9 @@ class TDMPCConfig(AgentConfig):
     """Layers of a network that reads off a latent what values, policy and the consistency loss see; the last one is as
     wide as what is read. None: they see the latent."""
     latent_norm: str = "none"
-    """How what is read is normalised: not, bounded where it is large, by its mean and variance, or as simplices of 8
-    (SimNorm)."""
+    """How what is read is normalised: not, by its mean and variance, or as simplices of 8 (SimNorm)."""
+    latent_bound: float | None = None
+    """What the root mean square of what is read stays below; what is small stays what it is. None: nothing."""
     refresh_every: int | None = None
     """Steps of a rollout after which `refresh` is made anew of what the core predicts; None: never."""
     refresh: str = "context"
@@ -216,6 +217,8 @@ class TDMPCConfig(AgentConfig):
             raise KoopaxError(f"{self.elites} elites can't be chosen from {self.samples} samples; take fewer elites.")
         if self.action_repeat is not None and self.action_repeat < 1:
             raise KoopaxError(f"action_repeat is {self.action_repeat}; it must be at least 1.")
+        if self.latent_bound is not None and not self.latent_bound > 0:
+            raise KoopaxError(f"latent_bound is {self.latent_bound}; it must be positive.")
         for name in ("decay", "value_decay", "plan_lambda", "std_decay"):
             value = getattr(self, name)
             if value is not None and not 0 < value <= 1:

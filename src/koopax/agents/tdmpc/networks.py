@@ -36,8 +36,6 @@ from koopax.models.latent import LatentDynamics, make_core
 NOISE_LIMIT = 0.3
 SIMPLEX = 8
 """Components of each simplex of a latent, as in TD-MPC2."""
-LARGEST = 4.0
-"""What the root mean square of a bounded latent stays below."""
 
 
 class Network(eqx.Module):
@@ -76,6 +74,7 @@ class WorldModel(eqx.Module):
     value: Network | None
     refresher: Network | None
     latent_norm: str = eqx.field(static=True)
+    latent_bound: float | None = eqx.field(static=True)
     refresh_every: int | None = eqx.field(static=True)
     refresh: str = eqx.field(static=True)
 
@@ -98,6 +97,7 @@ class WorldModel(eqx.Module):
             sizes = (read_size(config, self.core), *config.value_head, 1)
             self.value = Network(sizes, normalised=True, zero_output=True, key=jax.random.fold_in(key, 3))
         self.latent_norm = checked_norm(config.latent_norm, read_size(config, self.core))
+        self.latent_bound = config.latent_bound
         self.refresh_every, self.refresh = config.refresh_every, config.refresh
         self.refresher = None
         if config.refresh_every is not None:
@@ -138,28 +138,34 @@ class WorldModel(eqx.Module):
         """What values, policy and the consistency loss see of latents, normalised if it is to be."""
         if self.reader is None:
             return self.predicted(latents)
-        return normalise(self.reader(self.predicted(latents)), self.latent_norm)
+        return self._normalised(self.reader(self.predicted(latents)))
 
     def predicted(self, latents: Float[Array, "*batch latent"]) -> Float[Array, "*batch predicted"]:
         """What the reward and a refreshment see of latents: what the core predicts, normalised if nothing else is."""
         seen = latents[..., : self.core.predicted_size]
-        return normalise(seen, self.latent_norm) if self.reader is None else seen
+        return self._normalised(seen) if self.reader is None else seen
+
+    def _normalised(self, latents: Float[Array, "*batch feature"]) -> Float[Array, "*batch feature"]:
+        seen = normalise(latents, self.latent_norm)
+        return seen if self.latent_bound is None else bounded(seen, self.latent_bound)
 
 
 def normalise(latents: Float[Array, "*batch feature"], kind: str) -> Float[Array, "*batch feature"]:
-    """Latents as they are ("none"), bounded, by their own mean and variance ("layer"), or as points of simplices.
+    """Latents as they are ("none"), by their own mean and variance ("layer"), or as points of simplices ("simplex").
 
-    Those bounded are z / √(1 + |z|²/16), where |z|² is the mean square of a latent: small ones stay what they are, and
-    none is larger than 4. The last ("simplex") is SimNorm of TD-MPC2: a softmax over each group of 8 components.
+    The last is SimNorm of TD-MPC2: a softmax over each group of 8 components.
     """
-    if kind == "bounded":
-        return latents / jnp.sqrt(1 + jnp.mean(latents**2, axis=-1, keepdims=True) / LARGEST**2)
     if kind == "layer":
         return jax.nn.standardize(latents, epsilon=NORM_EPSILON)
     if kind == "simplex":
         groups = latents.reshape(*latents.shape[:-1], -1, SIMPLEX)
         return jax.nn.softmax(groups, axis=-1).reshape(latents.shape)
     return latents
+
+
+def bounded(latents: Float[Array, "*batch feature"], bound: float) -> Float[Array, "*batch feature"]:
+    """z / √(1 + |z|²/b²), where |z|² is the mean square: small latents stay what they are, none is larger than b."""
+    return latents / jnp.sqrt(1 + jnp.mean(latents**2, axis=-1, keepdims=True) / bound**2)
 
 
 def checked_norm(kind: str, width: int) -> str:
