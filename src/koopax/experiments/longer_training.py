@@ -9,7 +9,6 @@ from koopax.experiments.arms import ArmsBudget, arms_experiment
 
 NONE, DECAY = {"weight_decay": 0.0}, {"weight_decay": 0.1}
 PILOT = {"pilot_modes": 16}
-MEMBERS = {"members": 2, "pilot_modes": 32, "decoder_hidden": (256, 256)}
 THIN = {"members": 2, "pilot_modes": 16, "decoder_hidden": (272, 256), "action_embedding": 8}
 RISING = {"beta2_rise": 0.7}
 ARMS = {
@@ -17,9 +16,13 @@ ARMS = {
     "koopman, decay 0.03": ("koopman", {}, {"weight_decay": 0.03}),
     "koopman, decay 0.1": ("koopman", {}, DECAY),
     "koopman, pilot, decay 0.1": ("koopman", PILOT, DECAY),
-    "koopman, pilot, decay 0.03, 2 members": ("koopman", MEMBERS, {"weight_decay": 0.03}),
     "koopman, 2 members, thin path, rising memory": ("koopman", THIN, {"weight_decay": 0.03} | RISING),
     "koopman, the same, first steps": ("koopman", THIN, {"weight_decay": 0.03, "early_weight": 0.3} | RISING),
+    "koopman, the same, more first steps": (
+        "koopman",
+        THIN,
+        {"weight_decay": 0.03, "early_weight": 0.6, "early_starts": 4} | RISING,
+    ),
     "mlp": ("mlp", {}, NONE),
     "mlp, decay 0.1": ("mlp", {}, DECAY),
     "mlp, decay 0.1, rising memory": ("mlp", {}, DECAY | RISING),

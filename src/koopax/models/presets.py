@@ -145,15 +145,23 @@ _PLAIN: Mapping[str, Any] = {
     "learning_rate": 1e-3,
     "loss_stride": 1,
     "early_weight": 0.0,
+    "early_starts": 2,
     "weight_decay": 0.0,
     "beta2": 0.999,
     "beta2_rise": 0.0,
 }
 TRAINING: Mapping[str, Mapping[str, Any]] = {
     "koopman": _PLAIN
-    | {"learning_rate": 8e-3, "loss_stride": 10, "early_weight": 0.3, "weight_decay": 0.03, "beta2_rise": 0.7},
+    | {
+        "learning_rate": 8e-3,
+        "loss_stride": 10,
+        "early_weight": 0.6,
+        "early_starts": 4,
+        "weight_decay": 0.03,
+        "beta2_rise": 0.7,
+    },
     "mlp": _PLAIN | {"learning_rate": 2e-3, "weight_decay": 0.1},
-    "gru": _PLAIN | {"learning_rate": 6e-3, "loss_stride": 10, "weight_decay": 0.1},
+    "gru": _PLAIN | {"learning_rate": 6e-3, "loss_stride": 10, "weight_decay": 0.1, "beta2_rise": 0.7},
     "transformer": _PLAIN | {"learning_rate": 3e-3, "loss_stride": 10},
     "dssm": _PLAIN | {"learning_rate": 3e-3, "loss_stride": 10},
     # Fitted by least squares; gradient steps are for those who ask for them.

@@ -11,7 +11,7 @@ SMALL_PARAMETERS = 100_000
 # What runs that were recorded earlier call a setting.
 FORMER_NAMES = {"time_chunk": "remat_steps", "windows_together": "microbatch_size"}
 # What they were trained with where they don't name it, because it was not a setting yet.
-FORMER_VALUES = {"beta2": 0.999, "beta2_rise": 0.0, "reencode_every": "never", "early_weight": 0.0}
+FORMER_VALUES = {"beta2": 0.999, "beta2_rise": 0.0, "reencode_every": "never", "early_weight": 0.0, "early_starts": 2}
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class TrainConfig:
     early_weight: float | None = None
     """Weight of the state and reward losses of the first ten steps after further starts within each window; None for
     the core's own in `koopax.models.presets`."""
+    early_starts: int | None = None
+    """How many further starts these are; None for the core's own in `koopax.models.presets`."""
     remat_steps: int | None = None
     """Rematerialisation, which bounds the memory of a gradient: besides the latents, only what belongs to that many
     steps of the windows is kept, and the rest is computed again. None keeps everything."""
@@ -101,6 +103,7 @@ class TrainConfig:
         for name in (
             "horizon",
             "loss_stride",
+            "early_starts",
             "remat_steps",
             "microbatch_size",
             "consistency_steps",

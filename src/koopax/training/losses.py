@@ -20,9 +20,9 @@ from koopax.training.pasts import forgetting
 # where time is given the mean would lack it.
 LIKELIHOOD_EVERY = 4
 LIKELIHOOD_STEPS = 4
-# How many steps are the first ones after a start, every how many-th of them carries their extra weight, and how many
-# starts of a window have them: an encoder learns more from other starts than from more steps after the same one.
-EARLY, EARLY_STRIDE, EARLY_STARTS = 10, 5, 2
+# How many steps are the first ones after a start, and every how many-th of them carries their extra weight: an encoder
+# learns more from other starts than from more steps after the same one.
+EARLY, EARLY_STRIDE = 10, 5
 # An estimate of the consistency loss, whose weight is small and whose targets have to be encoded, is made in one of so
 # many gradient steps; in each for a small model, which gets so near to its data that the noise would be seen.
 CONSISTENCY_EVERY = 4
@@ -214,7 +214,7 @@ def _early_terms(
 ) -> dict[str, Float[Array, ""]]:
     """The state and reward losses of the first steps after random starts within the windows, on some of these steps."""
     starts_key, first_key = jax.random.split(key)
-    starts = jax.random.randint(starts_key, (EARLY_STARTS,), 0, actions.shape[0] - EARLY + 1)
+    starts = jax.random.randint(starts_key, (config.early_starts or 1,), 0, actions.shape[0] - EARLY + 1)
     first = jax.random.randint(first_key, (), 0, EARLY_STRIDE)
     chosen = steps_every(EARLY, EARLY_STRIDE, first)
 

@@ -33,7 +33,10 @@ def settings_for(
     config = replace(config or TrainConfig(), **settings)
     small = model.num_parameters() < SMALL_PARAMETERS
     if small:  # little data is learned from short windows, which have many starts, without a decay and to the end
-        plain = {name: OTHER_TRAINING[name] for name in ("early_weight", "weight_decay", "beta2", "beta2_rise")}
+        plain = {
+            name: OTHER_TRAINING[name]
+            for name in ("early_weight", "early_starts", "weight_decay", "beta2", "beta2_rise")
+        }
         config = replace(config, **{name: value for name, value in plain.items() if getattr(config, name) is None})
     config = resolved(config, model.config.core, steps=STEPS_OF_SMALL if small else STEPS)
     if begun is not None:

@@ -43,7 +43,9 @@ def optimiser(config: TrainConfig) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(config.clip), adam, decay)
 
 
-def rising_adam(beta2: float, rise: float, *, beta1: float = 0.9, epsilon: float = 1e-8) -> optax.GradientTransformation:
+def rising_adam(
+    beta2: float, rise: float, *, beta1: float = 0.9, epsilon: float = 1e-8
+) -> optax.GradientTransformation:
     """Adam whose memory of squared gradients grows with the step, as Adafactor's does:
 
         v_t = β_t v_{t−1} + (1 − β_t) g_t²,    β_t = min(β₂, 1 − t^−κ),    t = 1, 2, …
