@@ -42,8 +42,8 @@ class TrainConfig:
     """Adam's memory of squared gradients: the decay of their running mean; None for the core's own in
     `koopax.models.presets`."""
     beta2_rise: float | None = None
-    """κ, with which that memory grows: the decay is 1 − t^−κ at step t, and at most `beta2`; 0 for `beta2` from the first
-    step on, None for the core's own in `koopax.models.presets`."""
+    """κ, with which that memory grows: the decay is 1 − t^−κ at step t, and at most `beta2`; 0 for `beta2` from the
+    first step on, None for the core's own in `koopax.models.presets`."""
     weight_decay: float | None = None
     """Decoupled weight decay (AdamW) on matrices; 0 is Adam, None for the core's own in `koopax.models.presets`."""
     clip: float = 1.0

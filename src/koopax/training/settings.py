@@ -19,6 +19,8 @@ STEPS_OF_SMALL = 10_000
 STEPS_WITH_TIME_LIMIT = 10_000_000
 # No parameter has gradients of the likelihood and of another loss, so that this matters to the gradient's norm alone.
 LIKELIHOOD_WEIGHT = 0.1
+# Settings of which a small model has those of any core.
+PLAIN_IF_SMALL = ("early_weight", "early_starts", "weight_decay", "beta2", "beta2_rise")
 
 
 def settings_for(
@@ -33,10 +35,7 @@ def settings_for(
     config = replace(config or TrainConfig(), **settings)
     small = model.num_parameters() < SMALL_PARAMETERS
     if small:  # little data is learned from short windows, which have many starts, without a decay and to the end
-        plain = {
-            name: OTHER_TRAINING[name]
-            for name in ("early_weight", "early_starts", "weight_decay", "beta2", "beta2_rise")
-        }
+        plain = {name: OTHER_TRAINING[name] for name in PLAIN_IF_SMALL}
         config = replace(config, **{name: value for name, value in plain.items() if getattr(config, name) is None})
     config = resolved(config, model.config.core, steps=STEPS_OF_SMALL if small else STEPS)
     if begun is not None:

@@ -37,7 +37,7 @@ def optimiser(config: TrainConfig) -> optax.GradientTransformation:
     def matrices(parameters):
         return jax.tree.map(lambda leaf: leaf is not None and jnp.ndim(leaf) >= 2, parameters)
 
-    assert config.beta2 is not None and config.beta2_rise is not None  # fit resolves them
+    assert config.beta2 is not None  # fit resolves it
     decay = optax.add_decayed_weights(config.weight_decay, mask=matrices) if config.weight_decay else optax.identity()
     adam = rising_adam(config.beta2, config.beta2_rise) if config.beta2_rise else optax.scale_by_adam(b2=config.beta2)
     return optax.chain(optax.clip_by_global_norm(config.clip), adam, decay)
@@ -55,15 +55,15 @@ def rising_adam(
     """
     adam = optax.scale_by_adam(b1=beta1)
 
-    def update(gradients, state, parameters=None):
-        del parameters
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        del params
         count = state.count + 1
         decay = jnp.minimum(beta2, 1 - count.astype(float) ** -rise)
-        mean = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mu, gradients)
-        square = jax.tree.map(lambda v, g: decay * v + (1 - decay) * g**2, state.nu, gradients)
+        mean = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mu, updates)
+        square = jax.tree.map(lambda v, g: decay * v + (1 - decay) * g**2, state.nu, updates)
         unbiased = 1 - beta1**count
-        updates = jax.tree.map(lambda m, v: m / unbiased / (jnp.sqrt(v) + epsilon), mean, square)
-        return updates, optax.ScaleByAdamState(count, mean, square)
+        scaled = jax.tree.map(lambda m, v: m / unbiased / (jnp.sqrt(v) + epsilon), mean, square)
+        return scaled, optax.ScaleByAdamState(count, mean, square)
 
     return optax.GradientTransformation(adam.init, update)
 
