@@ -28,8 +28,8 @@ PUBLISHED: Mapping[str, Any] = {
 
 # What differs between the arms of the comparison; other cores are like mlp. Plans of mlp reach their 5 steps after the
 # published 25 000 decisions, those of koopman their 20 after 4 750, ranked by returns of several lengths. What its
-# values see is read off its latent, which alone has to be linear, and bounded: else it grows until the consistency loss
-# is all that is learned. Losses are taken on some steps of a window only. Heads are small, and V values plans, so
+# values see is read off its latent, which alone has to be linear, and normalised: else it grows until the consistency
+# loss is all that is learned. Losses are taken on some steps of a window only. Heads are small, and V values plans, so
 # that a plan of 20 steps takes little more time than 5 steps of mlp.
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "mlp": {"horizon": 5},
@@ -37,7 +37,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
         "horizon": 20,
         "latent_size": 128,
         "reader": (128, 64),
-        "latent_bound": 2.0,
+        "latent_norm": "layer",
         "reward_hidden": (64,),
         "value_head": (128,),
         "proposals": 16,
