@@ -103,7 +103,9 @@ def test_the_prediction_is_the_mean_of_the_members_alone():
     np.testing.assert_allclose(found.rewards, np.mean([one.rewards for one in each], axis=0), rtol=1e-9)
 
 
-@pytest.mark.parametrize("settings", [{"loss_stride": 1}, {"loss_stride": 3}, {"loss_stride": 2, "early_weight": 0.5}])
+@pytest.mark.parametrize(
+    "settings", [{"loss_stride": 1}, {"loss_stride": 3}, {"loss_stride": 2, "early_weight": 0.5, "early_starts": 3}]
+)
 def test_the_loss_is_the_mean_of_the_members_losses(settings):
     """So each is trained by itself: the loss of their mean would be lower."""
     model, config = together(), TrainConfig(horizon=11, consistency_weight=0.0, **settings)

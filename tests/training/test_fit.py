@@ -203,7 +203,9 @@ def test_the_first_steps_weigh_more_if_asked(data):
 
     keys = jax.random.split(jax.random.key(1), 2000)
     plain, more = (
-        jax.vmap(lambda key, weight=weight: terms(windows, key, loss_stride=2, early_weight=weight))(keys)
+        jax.vmap(lambda key, weight=weight: terms(windows, key, loss_stride=2, early_weight=weight, early_starts=3))(
+            keys
+        )
         for weight in (0.0, 0.5)
     )
     after_starts = [

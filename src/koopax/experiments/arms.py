@@ -114,7 +114,7 @@ def drawer(arms: Arms) -> Callable[[list[dict[str, Any]]], Figure]:
 
     def figure(found: list[dict[str, Any]]) -> Figure:
         datasets = list(dict.fromkeys(cell["labels"]["dataset"] for cell in found))
-        drawn = Figure(figsize=(max(4.6 * len(datasets), 7), 4.2), layout="constrained")
+        drawn = Figure(figsize=(max(4.6 * len(datasets), 9), 4.6), layout="constrained")
         panels = drawn.subplots(1, len(datasets), squeeze=False)[0]
         for panel, dataset in zip(panels, datasets, strict=True):
             for arm, (colour, line) in styles.items():
@@ -125,7 +125,7 @@ def drawer(arms: Arms) -> Callable[[list[dict[str, Any]]], Figure]:
             panel.set(title=dataset, xscale="log", yscale="log", xlabel="step", ylabel="state error (normalised)")
             tidy(panel)
         handles = panels[0].get_legend_handles_labels()
-        drawn.legend(*handles, frameon=False, fontsize=8, loc="outside lower center", ncols=4)
+        drawn.legend(*handles, frameon=False, fontsize=8, loc="outside lower center", ncols=2 + len(datasets))
         return drawn
 
     return figure
