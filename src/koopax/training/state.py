@@ -58,10 +58,11 @@ def rising_adam(
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
         count = state.count + 1
-        decay = jnp.minimum(beta2, 1 - count.astype(float) ** -rise)
+        now = count.astype(jnp.float32)  # which leaves parameters their own precision
+        decay = jnp.minimum(beta2, 1 - now**-rise)
         mean = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mu, updates)
         square = jax.tree.map(lambda v, g: decay * v + (1 - decay) * g**2, state.nu, updates)
-        unbiased = 1 - beta1**count
+        unbiased = 1 - beta1**now
         scaled = jax.tree.map(lambda m, v: m / unbiased / (jnp.sqrt(v) + epsilon), mean, square)
         return scaled, optax.ScaleByAdamState(count, mean, square)
 
