@@ -16,7 +16,7 @@ from koopax.models.presets import SMALL_DATA
 from koopax.models.spectrum import make_spectrum
 from koopax.planning.linearity import is_linear
 from koopax.training.config import TrainConfig
-from koopax.training.losses import loss_terms
+from koopax.training.losses import loss_terms, reward_loss, state_loss
 
 STATES, ACTIONS, MEMBERS, MODES, PILOT = 3, 2, 2, 6, 4
 OPTIONS = {
@@ -119,6 +119,44 @@ def test_the_loss_is_the_mean_of_the_members_losses(settings):
     assert set(found) == {"state", "reward"}
     for name, value in found.items():
         np.testing.assert_allclose(value, np.mean([one[name] for one in each]), rtol=1e-9)
+
+
+@given(st.integers(1, 3), st.floats(0, 1), st.integers(0, 2**31))
+def test_a_joint_loss_is_partly_that_of_the_mean(members, joint, seed):
+    rng = np.random.default_rng(seed)
+    each, true, weight = rng.normal(size=(4, 5, members, 3)), rng.normal(size=(4, 5, 3)), rng.uniform(size=4)
+    paid, reward = rng.normal(size=(4, 5, members)), rng.normal(size=(4, 5))
+
+    def slow(each, true):
+        """Window by window, member by member."""
+        total = 0.0
+        for step, window in np.ndindex(4, 5):
+            own = [np.mean((one - true[step, window]) ** 2) for one in each[step, window]]
+            of_mean = np.mean((np.mean(each[step, window], axis=0) - true[step, window]) ** 2)
+            total += weight[step] * ((1 - joint) * np.mean(own) + joint * of_mean)
+        return total / 20
+
+    given_states = (each.reshape(4, -1, 3), true, weight)
+    given_rewards = (paid.reshape(4, -1), reward, weight)
+    np.testing.assert_allclose(state_loss(*map(jnp.asarray, given_states), joint), slow(each, true), rtol=1e-9)
+    np.testing.assert_allclose(reward_loss(*map(jnp.asarray, given_rewards), joint), slow(paid, reward), rtol=1e-9)
+
+
+def test_what_is_joint_is_so_in_the_first_steps_too():
+    """Where members differ, what they miss differently is forgiven."""
+    model = together()
+    windows = WindowSampler(episodes(), horizon=11, past=model.past_steps).sample(jax.random.key(2), 5)
+
+    @eqx.filter_jit
+    def state_term(joint, early):
+        config = TrainConfig(horizon=11, consistency_weight=0.0, early_weight=early, early_starts=3, joint_share=joint)
+        return loss_terms(model, windows, config, key=jax.random.key(3))["state"]
+
+    def early_part(joint):
+        return (state_term(joint, 0.5) - state_term(joint, 0.0)) / 0.5
+
+    assert early_part(1.0) < early_part(0.5) < early_part(0.0)
+    np.testing.assert_allclose(early_part(0.5), (early_part(0.0) + early_part(1.0)) / 2, rtol=1e-9)
 
 
 def test_a_member_learns_nothing_from_another():

@@ -20,6 +20,7 @@ PAPER_RATE = 3e-3
 PLAIN_TRAINING: Mapping[str, Any] = {
     "early_weight": 0.0,
     "early_starts": 2,
+    "joint_share": 0.0,
     "weight_decay": 0.0,
     "beta2": 0.999,
     "beta2_rise": 0.0,

@@ -11,7 +11,14 @@ SMALL_PARAMETERS = 100_000
 # What runs that were recorded earlier call a setting.
 FORMER_NAMES = {"time_chunk": "remat_steps", "windows_together": "microbatch_size"}
 # What they were trained with where they don't name it, because it was not a setting yet.
-FORMER_VALUES = {"beta2": 0.999, "beta2_rise": 0.0, "reencode_every": "never", "early_weight": 0.0, "early_starts": 2}
+FORMER_VALUES = {
+    "beta2": 0.999,
+    "beta2_rise": 0.0,
+    "reencode_every": "never",
+    "early_weight": 0.0,
+    "early_starts": 2,
+    "joint_share": 0.0,
+}
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,10 @@ class TrainConfig:
     the core's own in `koopax.models.presets`."""
     early_starts: int | None = None
     """How many further starts these are; None for the core's own in `koopax.models.presets`."""
+    joint_share: float | None = None
+    """Of a model with members, the share of the state and reward losses that their mean's miss makes up, and not what
+    each misses by itself: 0 to train each by itself, 1 their mean alone, None for the core's own in
+    `koopax.models.presets`."""
     remat_steps: int | None = None
     """Rematerialisation, which bounds the memory of a gradient: besides the latents, only what belongs to that many
     steps of the windows is kept, and the rest is computed again. None keeps everything."""
@@ -120,6 +131,8 @@ class TrainConfig:
         for name in ("learning_rate", "clip"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use a positive number.")
+        if self.joint_share is not None and not 0 <= self.joint_share <= 1:
+            raise KoopaxError(f"joint_share is {self.joint_share}: use 0 to 1, or None for its default.")
         for name in ("likelihood_weight", "early_weight", "weight_decay", "beta2_rise"):
             if getattr(self, name) is not None and not getattr(self, name) >= 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 0 or more, or None for its default.")

@@ -42,25 +42,32 @@ def state_loss(
     predicted: Float[Array, "steps predictions state"],
     true: Float[Array, "steps batch state"],
     weight: Float[Array, " steps"],
+    joint: float = 0.0,
 ) -> Float[Array, ""]:
-    """Mean of (d_ξ(x̂_{t+k}) − s_{t+k})² over k = 1 … T, batch, members and components."""
-    missed = predicted - _for_each_member(true, predicted)
-    return jnp.mean(weight * jnp.mean(missed**2, axis=(1, 2)))
+    """Mean of (d_ξ(x̂_{t+k}) − s_{t+k})² over k = 1 … T, batch and components; `joint` as in `squared_misses`."""
+    return jnp.mean(weight * jnp.mean(squared_misses(predicted, true, joint), axis=(1, 2)))
 
 
 def reward_loss(
-    predicted: Float[Array, "steps predictions"], true: Float[Array, "steps batch"], weight: Float[Array, " steps"]
+    predicted: Float[Array, "steps predictions"],
+    true: Float[Array, "steps batch"],
+    weight: Float[Array, " steps"],
+    joint: float = 0.0,
 ) -> Float[Array, ""]:
-    """Mean of (r̂_{t+k} − r_{t+k})² over k = 0 … T−1, batch and members."""
-    return jnp.mean(weight * jnp.mean((predicted - _for_each_member(true, predicted)) ** 2, axis=1))
+    """Mean of (r̂_{t+k} − r_{t+k})² over k = 0 … T−1 and batch; `joint` as in `squared_misses`."""
+    return jnp.mean(weight * jnp.mean(squared_misses(predicted, true, joint), axis=1))
 
 
-def _for_each_member(
-    true: Float[Array, "steps batch *rest"], predicted: Array
-) -> Float[Array, "steps predictions *rest"]:
-    """What every member is to predict of a window, window after window."""
-    members = predicted.shape[1] // true.shape[1]
-    return true if members == 1 else jnp.repeat(true, members, axis=1)
+def squared_misses(
+    predicted: Float[Array, "steps predictions *rest"], true: Float[Array, "steps batch *rest"], joint: float
+) -> Float[Array, "steps batch *rest"]:
+    """(1 − joint) · the mean of the members' squared misses + joint · the squared miss of their mean.
+
+    `predicted` are window after window, and of each all members.
+    """
+    missed = predicted.reshape(*true.shape[:2], -1, *true.shape[2:]) - true[:, :, None]
+    own = jnp.mean(missed**2, axis=2)
+    return (1 - joint) * own + joint * jnp.mean(missed, axis=2) ** 2 if joint else own
 
 
 def consistency_loss(
@@ -141,11 +148,11 @@ def loss_terms(
     predicted_states, predicted_rewards = _read(model, before, latents, actions[chosen], stride, config.remat_steps)
 
     wanted = {name for name, weight in loss_weights(config).items() if weight > 0}
-    terms = {}
+    terms, joint = {}, config.joint_share or 0.0
     if "state" in wanted:
-        terms["state"] = state_loss(predicted_states, states[1:][chosen], weight)
+        terms["state"] = state_loss(predicted_states, states[1:][chosen], weight, joint)
     if "reward" in wanted:
-        terms["reward"] = reward_loss(predicted_rewards, rewards, weight)
+        terms["reward"] = reward_loss(predicted_rewards, rewards, weight, joint)
     if config.early_weight and horizon > EARLY:
         early = _early_terms(model, past, windows, states, actions, wanted, config, key=jax.random.fold_in(key, 4))
         terms |= {name: terms[name] + config.early_weight * term for name, term in early.items()}
@@ -229,12 +236,12 @@ def _early_terms(
     durations = None if windows.durations is None else after(windows.durations, EARLY)
     before, latents = _roll(model, begun, seen, taken, durations, EARLY_STRIDE, first, config.remat_steps)
     found, paid = _read(model, before, latents, taken[chosen], EARLY_STRIDE, config.remat_steps)
-    weight, terms = jnp.ones(len(chosen)), {}
+    weight, terms, joint = jnp.ones(len(chosen)), {}, config.joint_share or 0.0
     if "state" in wanted:
-        terms["state"] = state_loss(found, after(states, EARLY + 1)[1:][chosen], weight)
+        terms["state"] = state_loss(found, after(states, EARLY + 1)[1:][chosen], weight, joint)
     if "reward" in wanted:
         rewards = model.normaliser.normalise_reward(windows.rewards)
-        terms["reward"] = reward_loss(paid, after(rewards, EARLY)[chosen], weight)
+        terms["reward"] = reward_loss(paid, after(rewards, EARLY)[chosen], weight, joint)
     return terms
 
 

@@ -20,7 +20,7 @@ STEPS_WITH_TIME_LIMIT = 10_000_000
 # No parameter has gradients of the likelihood and of another loss, so that this matters to the gradient's norm alone.
 LIKELIHOOD_WEIGHT = 0.1
 # Settings of which a small model has those of any core.
-PLAIN_IF_SMALL = ("early_weight", "early_starts", "weight_decay", "beta2", "beta2_rise")
+PLAIN_IF_SMALL = ("early_weight", "early_starts", "joint_share", "weight_decay", "beta2", "beta2_rise")
 
 
 def settings_for(
