@@ -3,7 +3,8 @@
     x_t = (x_t¹, …, x_tᴹ),    u_tᵐ = f_φᵐ(a_t, y_tᵐ),    ŝ_t = (d_ξ¹(x_t¹) + … + d_ξᴹ(x_tᴹ)) / M
 
 No member sees another's modes, pilot or embedded actions, and each is trained to predict by itself as well as together
-with the others (`joint_share`): what they miss by chance is not the same, and partly cancels in the mean. Together they are one diagonal system, unrolled like any other.
+with the others (`joint_share`): what they miss by chance is not the same, and partly cancels in the mean. Together they
+are one diagonal system, unrolled like any other.
 
 Modes and pilots stand in a latent as real parts, then imaginary ones, in both of them member after member.
 """
