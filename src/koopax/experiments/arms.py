@@ -109,7 +109,8 @@ def drawer(arms: Arms) -> Callable[[list[dict[str, Any]]], Figure]:
     """State error at every step, one panel per dataset."""
     ours = [name for name, (model, *_) in arms.items() if model == "koopman"]
     others = [name for name in arms if name not in ours]
-    styles = dict(zip(ours, ((colour, "-") for colour in KOOPMAN_COLOURS), strict=False))
+    told_apart = ((colour, line) for line in ("-", "--") for colour in KOOPMAN_COLOURS)
+    styles = dict(zip(ours, told_apart, strict=False))
     styles |= dict(zip(others, ((VERMILION, line) for line in BASELINE_LINES), strict=False))
 
     def figure(found: list[dict[str, Any]]) -> Figure:

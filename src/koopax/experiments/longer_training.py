@@ -1,5 +1,5 @@
-"""The recorded search for what longer training wants: weight decay for every core that leads, a pilot, members, and a
-memory of squared gradients that grows.
+"""The recorded search for what longer training wants: weight decay for every core that leads, a pilot, members that
+learn by themselves or partly together, a deeper action encoder, and a memory of squared gradients that grows.
 
 After two minutes a model has seen every window many times, and what lowers the training error no longer lowers that of
 other episodes. Arms without decay are the defaults of 30 seconds of before; the last one of `koopman` is today's.
@@ -10,7 +10,10 @@ from koopax.experiments.arms import ArmsBudget, arms_experiment
 NONE, DECAY = {"weight_decay": 0.0}, {"weight_decay": 0.1}
 PILOT = {"pilot_modes": 16}
 THIN = {"members": 2, "pilot_modes": 16, "decoder_hidden": (272, 256), "action_embedding": 8}
+DEEP = THIN | {"pilot_modes": 32, "action_hidden": (64, 64)}
 RISING = {"beta2_rise": 0.7}
+STARTS = {"weight_decay": 0.03, "early_weight": 0.6, "early_starts": 4} | RISING
+JOINT = STARTS | {"joint_share": 0.5}
 ARMS = {
     "koopman": ("koopman", {}, NONE),
     "koopman, decay 0.03": ("koopman", {}, {"weight_decay": 0.03}),
@@ -18,11 +21,9 @@ ARMS = {
     "koopman, pilot, decay 0.1": ("koopman", PILOT, DECAY),
     "koopman, 2 members, thin path, rising memory": ("koopman", THIN, {"weight_decay": 0.03} | RISING),
     "koopman, the same, first steps": ("koopman", THIN, {"weight_decay": 0.03, "early_weight": 0.3} | RISING),
-    "koopman, the same, more first steps": (
-        "koopman",
-        THIN,
-        {"weight_decay": 0.03, "early_weight": 0.6, "early_starts": 4} | RISING,
-    ),
+    "koopman, the same, more first steps": ("koopman", THIN, STARTS),
+    "koopman, the same, joint losses": ("koopman", THIN, JOINT),
+    "koopman, the same, deeper": ("koopman", DEEP, JOINT),
     "mlp": ("mlp", {}, NONE),
     "mlp, decay 0.1": ("mlp", {}, DECAY),
     "mlp, decay 0.1, rising memory": ("mlp", {}, DECAY | RISING),
@@ -30,7 +31,7 @@ ARMS = {
     "gru, decay 0.1": ("gru", {}, DECAY),
     "gru, decay 0.1, rising memory": ("gru", {}, DECAY | RISING),
 }
-DATASETS = ("halfcheetah/expert", "walker2d/expert", "hopper/medium-expert")
+DATASETS = ("halfcheetah/expert", "walker2d/full-replay", "hopper/medium-expert")
 BUDGETS = {
     "smoke": ArmsBudget(
         data_steps=4_000, seconds=2.0, horizon=12, windows=50, batch_size=4, datasets=("hopper/medium-expert",)
