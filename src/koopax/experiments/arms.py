@@ -63,7 +63,7 @@ def _cell(
     dataset: str, arm: str, model: str, options: dict[str, Any], settings: dict[str, Any], budget: ArmsBudget
 ) -> Cell:
     # Written out, so that the arms stay what they were when the defaults change.
-    fixed = (KOOPMAN_MODEL | {"linear_paths": False}, KOOPMAN_TRAINING) if model == "koopman" else ({}, {})
+    fixed = (KOOPMAN_MODEL, KOOPMAN_TRAINING) if model == "koopman" else ({}, {})
     shared = at_equal_time(model, budget.seconds, budget.horizon, budget.windows)
     defaults = {**shared, **PLAIN_TRAINING, "batch_size": budget.batch_size}
     task = TrainTask(

@@ -40,6 +40,7 @@ _PRESETS: dict[str, Mapping[str, Any]] = {
         "pilot_modes": 32,
         "members": 2,
         "spectrum": "multiscale",
+        "linear_paths": True,
     },
     "koopman-small": {
         "core": "koopman",
@@ -109,6 +110,7 @@ ONE_MEMBER: Mapping[str, Any] = {
     "pilot_modes": 0,
     "members": 1,
     "spectrum": "multiscale",
+    "linear_paths": False,
 }
 SHARED_WIDTH = 256
 
