@@ -1,5 +1,6 @@
 """The recorded search for what longer training wants: weight decay for every core that leads, a pilot, members that
-learn by themselves or partly together, a deeper action encoder, and a memory of squared gradients that grows.
+learn by themselves or partly together, a deeper action encoder, linear paths, and a memory of squared gradients that
+grows.
 
 After two minutes a model has seen every window many times, and what lowers the training error no longer lowers that of
 other episodes. Arms without decay are the defaults of 30 seconds of before; the last one of `koopman` is today's.
@@ -24,6 +25,7 @@ ARMS = {
     "koopman, the same, more first steps": ("koopman", THIN, STARTS),
     "koopman, the same, joint losses": ("koopman", THIN, JOINT),
     "koopman, the same, deeper": ("koopman", DEEP, JOINT),
+    "koopman, the same, linear paths": ("koopman", DEEP | {"linear_paths": True}, JOINT),
     "mlp": ("mlp", {}, NONE),
     "mlp, decay 0.1": ("mlp", {}, DECAY),
     "mlp, decay 0.1, rising memory": ("mlp", {}, DECAY | RISING),

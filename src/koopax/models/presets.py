@@ -6,7 +6,8 @@ stand is a choice made for each core:
 | preset          | where the parameters stand                                                                     |
 |-----------------|------------------------------------------------------------------------------------------------|
 | `koopman`       | two members; most in their decoders, which training runs on every tenth step of a window; what |
-|                 | runs at every step is thin: 8 complex numbers tell a member of an action                       |
+|                 | runs at every step is thin: 8 complex numbers tell a member of an action. Linear paths beside  |
+|                 | encoder and decoders carry what a state keeps over its first steps                             |
 | `koopman-paper` | the published configuration: spectrum, mirrored modes, input scale and widths of the listing   |
 | `mlp`           | half the model is its two layers, twice as wide in the middle as the latent                    |
 | `gru`           | as wide a hidden state as fits: half the model is its recurrent matrix                         |
