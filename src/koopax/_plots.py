@@ -1,5 +1,8 @@
 """The look of every figure: matplotlib, readable without colour vision."""
 
+from collections.abc import Iterable
+
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 # Okabe and Ito's palette, which stays distinct under the common colour vision deficiencies.
@@ -11,3 +14,13 @@ def tidy(axis: Axes) -> None:
     """A light frame and grid."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.2)
+
+
+def legend_of(panels: Iterable[Axes], labels: Iterable[str]) -> tuple[list[Artist], list[str]]:
+    """Handles and labels, in this order, of what at least one of the panels shows."""
+    shown: dict[str, Artist] = {}
+    for panel in panels:
+        handles, names = panel.get_legend_handles_labels()
+        shown |= dict(zip(names, handles, strict=True))
+    found = [label for label in labels if label in shown]
+    return [shown[label] for label in found], found

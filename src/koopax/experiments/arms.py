@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from koopax._plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, tidy
+from koopax._plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, legend_of, tidy
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
 from koopax.experiments.paper import PLAIN_TRAINING
@@ -125,7 +125,7 @@ def drawer(arms: Arms) -> Callable[[list[dict[str, Any]]], Figure]:
                         panel.plot(range(1, len(errors) + 1), errors, color=colour, linestyle=line, label=arm)
             panel.set(title=dataset, xscale="log", yscale="log", xlabel="step", ylabel="state error (normalised)")
             tidy(panel)
-        handles = panels[0].get_legend_handles_labels()
+        handles = legend_of(panels, styles)
         drawn.legend(*handles, frameon=False, fontsize=8, loc="outside lower center", ncols=2 + len(datasets))
         return drawn
 

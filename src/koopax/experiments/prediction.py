@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from koopax._plots import tidy
+from koopax._plots import legend_of, tidy
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
 from koopax.experiments.paper import (
@@ -261,7 +261,7 @@ def figure(found: list[dict[str, Any]]) -> Figure:
         tidy(panel)
     for panel in panels[len(datasets) :]:
         panel.set_visible(False)
-    handles = panels[0].get_legend_handles_labels()
+    handles = legend_of(panels, STYLES)
     drawn.legend(*handles, frameon=False, fontsize=9, loc="outside lower center", ncols=len(STYLES))
     return drawn
 
