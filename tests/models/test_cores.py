@@ -314,6 +314,15 @@ def test_presets_have_the_published_size(name):
     assert 450_000 <= sum(leaf.size for leaf in jax.tree.leaves(parts)) <= 550_000
 
 
+@pytest.mark.parametrize("name", ["koopman-paper", "koopman-stochastic"])
+def test_a_preset_is_the_same_by_name_and_written_out(name):
+    """So nothing of `koopman`, whose core they share, gets into them."""
+    data, settings = episodes(17, 6), preset(name)
+    written = DynamicsModel.create(data=data, key=jax.random.key(0), **settings)
+    by_name = DynamicsModel.create(name, data, key=jax.random.key(0), latent_size=settings["latent_size"])
+    assert written.config == by_name.config
+
+
 def test_every_core_has_a_preset():
     assert set(CORES) == {settings["core"] for settings in PRESETS.values()}
     assert set(CORES) - {"linear"} <= set(PRESETS)
