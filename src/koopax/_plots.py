@@ -16,11 +16,12 @@ def tidy(axis: Axes) -> None:
     axis.grid(alpha=0.2)
 
 
-def legend_of(panels: Iterable[Axes], labels: Iterable[str]) -> tuple[list[Artist], list[str]]:
-    """Handles and labels, in this order, of what at least one of the panels shows."""
+def legend_of(panels: Iterable[Axes], first: Iterable[str]) -> tuple[list[Artist], list[str]]:
+    """Handles and labels of what at least one of the panels shows: those in `first`, in its order, then the others."""
     shown: dict[str, Artist] = {}
     for panel in panels:
-        handles, names = panel.get_legend_handles_labels()
-        shown |= dict(zip(names, handles, strict=True))
-    found = [label for label in labels if label in shown]
-    return [shown[label] for label in found], found
+        handles, labels = panel.get_legend_handles_labels()
+        shown = dict(zip(labels, handles, strict=True)) | shown
+    order = [label for label in first if label in shown]
+    order += [label for label in shown if label not in order]
+    return [shown[label] for label in order], order

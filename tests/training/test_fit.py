@@ -443,6 +443,7 @@ def _until(step):
         ({"horizont": 3}, "no setting 'horizont'"),
         ({"horizon": 0}, "horizon is 0"),
         ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+        ({"joint_share": 1.5}, "joint_share is 1.5: use 0 to 1"),
         ({"horizon": 4000}, "window of 4000 steps fits in none"),
         ({"resume": True}, "needs the run's folder"),
         ({"sinks": ("csv",), "out": "unused"}, "unknown metrics sink 'csv'"),

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from koopax._plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, tidy
+from koopax._plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, legend_of, tidy
 from koopax.evaluation.aggregate import performance_profile
 from koopax.experiments.summaries import markdown
 
@@ -91,18 +91,13 @@ def return_curves(
     rows = -(-panels_wanted // columns)
     figure = Figure(figsize=(max(4.6 * columns, 7), 3.4 * rows + 0.5), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).ravel())
-    drawn: dict[str, Any] = {}
     for panel, task in zip(panels, tasks, strict=False):
         _task(panel, task, [cell for cell in found if cell["labels"]["task"] == task], styles, references)
-        handles, labels = panel.get_legend_handles_labels()
-        drawn = dict(zip(labels, handles, strict=True)) | drawn
     if scores:
         _profile(panels[len(tasks)], scores, styles)
     for panel in panels[panels_wanted:]:
         panel.set_visible(False)
-    known = [label for label in styles if label in drawn]
-    shown = known + [label for label in drawn if label not in styles]
-    handles = [drawn[label] for label in shown]
+    handles, shown = legend_of(panels[: len(tasks)], styles)
     figure.legend(handles, shown, frameon=False, fontsize=8, loc="outside lower center", ncols=min(4, len(shown)))
     return figure
 
