@@ -29,8 +29,15 @@ from koopax.training.settings import resolved
 from koopax.training.tasks import Splits, TrainTask, run_task, splits
 from koopax.training.turns import fair_clock, run_tasks_in_turns
 
-# Options of models that say what is so without them: no pilot, no second member, no linear path, …
-UNUSED = {"pilot_modes": 0, "members": 1, "linear_paths": False, "action_history": 1, "activation": "relu"}
+# Options that say what is so without them: no pilot, no second member, no linear path, targets of one step, …
+UNUSED = {
+    "pilot_modes": 0,
+    "members": 1,
+    "linear_paths": False,
+    "action_history": 1,
+    "activation": "relu",
+    "return_steps": 1,
+}
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ BEYOND = {
     "2 updates a decision": {"updates_per_decision": 2.0},
     "thin reward": {"reward_hidden": (128,)},
     "wide batches": WIDE,
+    "wide batches, returns of 3": {**WIDE, "return_steps": 3},
 }
 PILOTED: Mapping[str, Mapping[str, Any]] = {
     "": {},
@@ -78,7 +79,27 @@ READING: Mapping[str, Mapping[str, Any]] = {
     "reader, lambda 0.7, rho 0.9": {**READ, **SEVERAL_LENGTHS, "loss_steps": 8, "decay": 0.9},
 }
 """What values see is the latent, or read off it by a network; with losses at some steps of a window, or at all."""
+CHEAP = {
+    **READ,
+    **SEVERAL_LENGTHS,
+    "loss_steps": 8,
+    "value_head": (128,),
+    "reward_hidden": (64,),
+    "proposals": 16,
+    "core_options": (("pilot_modes", 16), ("action_hidden", (64,)), ("action_embedding", 16)),
+    "latent_norm": "layer",
+}
+BOUNDED = {"latent_norm": "none", "latent_bound": 4.0}
+MULTISTEP: Mapping[str, Mapping[str, Any]] = {
+    "cheap": CHEAP,
+    "cheap, returns of 3": {**CHEAP, "return_steps": 3},
+    "cheap, returns of 5": {**CHEAP, "return_steps": 5},
+    "cheap, bounded": {**CHEAP, **BOUNDED},
+    "cheap, bounded, returns of 3": {**CHEAP, **BOUNDED, "return_steps": 3},
+}
+"""The arm of the comparison, with targets of several rewards, and bounded instead of normalised."""
 KOOPMAN: Mapping[str, Mapping[str, Any]] = {
+    **MULTISTEP,
     **READING,
     "grown": {},
     "lambda 0.8": {"plan_lambda": 0.8, "value_points": 4},

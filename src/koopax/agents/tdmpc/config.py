@@ -15,6 +15,7 @@ AT_LEAST_ONE = (
     "horizon",
     "batch_size",
     "value_steps",
+    "return_steps",
     "samples",
     "iterations",
     "elites",
@@ -106,6 +107,9 @@ class TDMPCConfig(AgentConfig):
     """Windows per update."""
     value_steps: int = 2
     """V: first steps of each window at which values and policy are learned; no more than H."""
+    return_steps: int = 1
+    """n: rewards of a window that a value's target adds up before it bootstraps; the last of the V steps must have n
+    left of the window."""
     loss_steps: int | None = None
     """Steps of each window at which consistency and reward are learned: its first V, and the others drawn anew for each
     update; None, or H and more: all."""
@@ -206,6 +210,11 @@ class TDMPCConfig(AgentConfig):
         if self.loss_steps is not None and self.loss_steps <= self.valued_steps < self.horizon:
             raise KoopaxError(
                 f"loss_steps is {self.loss_steps}; values are learned at {self.valued_steps} steps, so give it more."
+            )
+        if self.valued_steps + self.return_steps - 1 > self.horizon:
+            raise KoopaxError(
+                f"return_steps is {self.return_steps}; of windows of {self.horizon} steps with values at "
+                f"{self.valued_steps} of them, use at most {self.horizon - self.valued_steps + 1}."
             )
         if self.latent_norm not in LATENT_NORMS:
             raise unknown_name("latent_norm", self.latent_norm, list(LATENT_NORMS))

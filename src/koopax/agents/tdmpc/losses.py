@@ -5,7 +5,7 @@ and x_1 … x_H are the core's rollout under the window's actions:
 
     consistency   mean over latent components of (x_{t+1} − h⁻(o_{t+1}))²
     reward        (R(x_t, a_t) − r_t)²
-    value         Σᵢ (Qᵢ(x_t, a_t) − y_t)²,   y_t = r_t + γ c_t minᵢ Qᵢ⁻(h(o_{t+1}), π(h(o_{t+1})))
+    value         Σᵢ (Qᵢ(x_t, a_t) − y_t)²,   y_t = r_t + γ c_t minᵢ Qᵢ⁻(h(o_{t+1}), π(h(o_{t+1}))), or more rewards
     policy        −minᵢ Qᵢ(x_t, π(x_t)),      with a gradient for π only
 
 h⁻ and Q⁻ are moving averages; c_t is 0 only at a true termination, so a time limit bootstraps. Consistency and reward
@@ -13,11 +13,15 @@ are learned at t = 0 … H−1, with ρ = `decay`; values and policy, which cost
 real observations, at t = 0 … V−1, with ρ = `value_decay`. So a longer window leaves the balance of the terms as it is.
 All terms have one factor more, Σ_{t<V} ρᵗ / V, so that with V = H and equal ρ it is TD-MPC's own loss.
 
+With `return_steps` n > 1 a target has the rewards of n steps as they happened before it bootstraps at h(o_{t+n}), or at
+an episode's last observation where that comes first (`multistep_target`). Rewards travel n times as fast; what they are
+owed to is partly the behaviour of when they were collected.
+
 Neighbouring steps say much the same, and a linear core passes over steps at little cost. With `loss_steps` consistency
 and reward are taken at t < V and at some later t, evenly spaced from a random one on, which count for those between
 them: in expectation the sums are the same.
 
-A value head V, where there is one, adds (V(x) − minᵢ Qᵢ⁻(x, π(x)))² to the value loss, at the x = h(o_{t+1}) of the
+A value head V, where there is one, adds (V(x) − minᵢ Qᵢ⁻(x, π(x)))² to the value loss, at the x = h(o_{t+n}) of the
 targets, which have these values anyway; it shapes no latent.
 
 x stands for what `WorldModel.features` reads of a latent, except in the reward. Of more than two Qs, minᵢ is over two
@@ -69,14 +73,26 @@ def two_of(values: Float[Array, "critic *batch"], *, key: PRNGKeyArray) -> Float
     return values[jax.random.choice(key, len(values), (2,), replace=False)]
 
 
-def td_target(
-    rewards: Float[Array, "*batch"],
-    continues: Float[Array, "*batch"],
-    next_q: Float[Array, "critic *batch"],
+def multistep_target(
+    rewards: Float[Array, "time batch"],
+    continues: Float[Array, "time batch"],
+    inside: Float[Array, "time batch"],
+    next_q: Float[Array, "critic valued batch"],
     discount: float,
-) -> Float[Array, "*batch"]:
-    """y = r + γ c minᵢ Qᵢ⁻, without gradient."""
-    return jax.lax.stop_gradient(rewards + discount * continues * jnp.min(next_q, axis=0))
+    *,
+    count: int,
+) -> Float[Array, "valued batch"]:
+    """y_t = Σ_{k<n} γᵏ C_k r_{t+k} + γⁿ C_n minᵢ Qᵢ⁻ for t = 0 … V−1, without gradient; C_k = c_t ⋯ c_{t+k−1}.
+
+    Steps after the end of an episode add no reward and discount nothing: there `next_q` is of its last observation.
+    """
+    valued = next_q.shape[1]
+    returns, factor = jnp.zeros_like(next_q[0]), jnp.ones_like(next_q[0])
+    for ahead in range(count):
+        step = slice(ahead, ahead + valued)
+        returns += factor * inside[step] * rewards[step]
+        factor *= jnp.where(inside[step] > 0, discount * continues[step], 1.0)
+    return jax.lax.stop_gradient(returns + factor * jnp.min(next_q, axis=0))
 
 
 def model_loss(
@@ -101,10 +117,11 @@ def model_loss(
     consistency = jnp.mean((seen[1:] - goals) ** 2, axis=-1)
     reward = (predict_reward(model, latents[:-1][steps], batch.actions[steps]) - batch.rewards[steps]) ** 2
 
-    reached = jax.lax.stop_gradient(model.features(model.encoder(batch.observations[1 : valued + 1])))
+    ahead = config.return_steps
+    reached = jax.lax.stop_gradient(model.features(model.encoder(batch.observations[ahead : ahead + valued])))
     next_q = evaluate_critics(targets.critics, reached, act(policy, reached, config.policy_std, key=key))
     next_q = two_of(next_q, key=jax.random.fold_in(key, 1))
-    y = td_target(batch.rewards[:valued], batch.continues[:valued], next_q, config.discount)
+    y = multistep_target(batch.rewards, batch.continues, batch.inside, next_q, config.discount, count=ahead)
     q = evaluate_critics(model.critics, seen[:valued], batch.actions[:valued])
     missed_values = jnp.sum((q - y) ** 2, axis=0)
     if model.value is not None:
