@@ -8,10 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from koopax._errors import KoopaxError
 from koopax.agents import TDMPCConfig
 from koopax.agents.tdmpc.agent import learn, make_learner, update
-from koopax.agents.tdmpc.losses import Windows, loss_steps, model_loss, policy_loss, relative_errors, two_of
+from koopax.agents.tdmpc.losses import (
+    Windows,
+    loss_steps,
+    model_loss,
+    multistep_target,
+    policy_loss,
+    relative_errors,
+    two_of,
+)
 from koopax.agents.tdmpc.networks import act
 from koopax.agents.tdmpc.planning_model import AgentModel
 from koopax.models.latent import begin, latent_of
@@ -401,3 +412,45 @@ def test_planning_model_sees_what_the_losses_see(dynamics, options):
     followed = rollout(start, proposed)
     seen = learner.model.features(followed[:-1])
     np.testing.assert_allclose(proposed, act(learner.policy, seen, 0.0, key=jax.random.key(3)), atol=1e-5)
+
+
+@given(seed=st.integers(0, 10_000), count=st.integers(1, 4))
+def test_a_target_of_several_rewards_is_a_walk_to_the_end_of_the_episode_at_most(seed, count):
+    batch, valued, discount = random_windows(seed), TINY.horizon - count + 1, 0.9
+    rewards, continues, inside = (np.asarray(leaf) for leaf in (batch.rewards, batch.continues, batch.inside))
+    next_q = np.random.default_rng(seed).normal(size=(2, valued, BATCH)).astype(np.float32)
+    found = multistep_target(
+        batch.rewards, batch.continues, batch.inside, jnp.asarray(next_q), discount, count=count
+    )
+    for window in range(BATCH):
+        length = int(inside[:, window].sum())
+        for start in range(min(valued, length)):
+            walked, weight = 0.0, 1.0
+            for step in range(start, min(start + count, length)):
+                walked += weight * rewards[step, window]
+                weight *= discount * continues[step, window]
+            walked += weight * next_q[:, start, window].min()
+            assert found[start, window] == pytest.approx(walked, rel=1e-4, abs=1e-5)
+
+
+def test_a_target_of_several_rewards_bootstraps_where_it_ends():
+    """With values that are zero but for one observation's, only targets that end there see it."""
+    config = dataclasses.replace(TINY, value_steps=2, return_steps=3)
+    batch = random_windows(3)._replace(inside=jnp.ones((TINY.horizon, BATCH)))
+    learner = scattered(make_learner(config, STATE, ACTION))
+
+    def value_loss(observations):
+        moved = batch._replace(observations=observations)
+        return model_loss(learner.model, learner.targets, learner.policy, moved, config, key=jax.random.key(0))[1]
+
+    def terms(observations):
+        return value_loss(observations).terms["value"]
+
+    # Observations 3 and 4 end the targets of steps 0 and 1; 1 and 2 are seen by no value.
+    changes = [terms(batch.observations.at[step].add(1.0)) - terms(batch.observations) for step in range(1, 6)]
+    assert [bool(abs(change) > 1e-6) for change in changes] == [False, False, True, True, False]
+
+
+def test_more_rewards_than_a_window_has_are_refused():
+    with pytest.raises(KoopaxError, match="return_steps is 4; of windows of 6 steps with values at 4 of them, use at"):
+        dataclasses.replace(TINY, return_steps=4)
