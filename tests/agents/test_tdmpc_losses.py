@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -419,9 +418,7 @@ def test_a_target_of_several_rewards_is_a_walk_to_the_end_of_the_episode_at_most
     batch, valued, discount = random_windows(seed), TINY.horizon - count + 1, 0.9
     rewards, continues, inside = (np.asarray(leaf) for leaf in (batch.rewards, batch.continues, batch.inside))
     next_q = np.random.default_rng(seed).normal(size=(2, valued, BATCH)).astype(np.float32)
-    found = multistep_target(
-        batch.rewards, batch.continues, batch.inside, jnp.asarray(next_q), discount, count=count
-    )
+    found = multistep_target(batch.rewards, batch.continues, batch.inside, jnp.asarray(next_q), discount, count=count)
     for window in range(BATCH):
         length = int(inside[:, window].sum())
         for start in range(min(valued, length)):

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from koopax._plots import BLUE, INK, tidy
 from koopax.experiments.experiment import Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
-from koopax.experiments.paper import PLAIN_TRAINING
 from koopax.experiments.summaries import Summary, interval, markdown
+from koopax.models.presets import PLAIN_TRAINING
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask
 

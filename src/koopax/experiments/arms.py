@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from koopax._plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, legend_of, tidy
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
-from koopax.experiments.paper import PLAIN_TRAINING
 from koopax.experiments.prediction import EARLY
 from koopax.experiments.search import KOOPMAN_MODEL, KOOPMAN_TRAINING, at_equal_time
 from koopax.experiments.summaries import Summary, markdown
+from koopax.models.presets import PLAIN_TRAINING
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask
 

@@ -26,11 +26,10 @@ from koopax.envs import episode_returns
 from koopax.evaluation.prediction import prediction_error
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
-from koopax.experiments.paper import PLAIN_TRAINING
 from koopax.experiments.returns import names, returns_of
 from koopax.experiments.summaries import Summary, interval, markdown
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.presets import ONE_MEMBER
+from koopax.models.presets import ONE_MEMBER, PLAIN_TRAINING
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask, run_task_seeds, splits
 

@@ -22,13 +22,13 @@ from koopax.experiments.paper import (
     DATASETS,
     MODELS,
     PAPER_RATE,
-    PLAIN_TRAINING,
     PUBLISHED_MODELS,
     REWARD_ERROR,
     STATE_ERROR,
 )
 from koopax.experiments.styles import STYLES
 from koopax.experiments.summaries import Summary, interval, markdown
+from koopax.models.presets import PLAIN_TRAINING
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask
 

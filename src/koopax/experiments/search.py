@@ -14,10 +14,9 @@ from matplotlib.figure import Figure
 from koopax._plots import BLUE, GREEN, ORANGE, tidy
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Cell, Testing, error_of, run_grid
-from koopax.experiments.paper import PLAIN_TRAINING
 from koopax.experiments.prediction import MLP_HORIZON
 from koopax.experiments.summaries import Summary, markdown
-from koopax.models.presets import ONE_MEMBER
+from koopax.models.presets import ONE_MEMBER, PLAIN_TRAINING
 from koopax.training.config import TrainConfig
 from koopax.training.tasks import TrainTask
 

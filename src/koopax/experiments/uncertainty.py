@@ -23,11 +23,11 @@ from koopax.evaluation.calibration import BATCH, calibrate, coverages
 from koopax.evaluation.errors import choose_windows
 from koopax.experiments.experiment import Experiment, Place
 from koopax.experiments.grid import Interrupted, Job, conditions, load_average, run_missing
-from koopax.experiments.paper import DATASETS, PLAIN_TRAINING
+from koopax.experiments.paper import DATASETS
 from koopax.experiments.summaries import Summary, markdown
 from koopax.models.ensemble import AnyModel, Ensemble
 from koopax.models.intervals import LEVELS, Calibration
-from koopax.models.presets import ONE_MEMBER
+from koopax.models.presets import ONE_MEMBER, PLAIN_TRAINING
 from koopax.training.config import TrainConfig
 from koopax.training.run import Run
 from koopax.training.tasks import Splits, TrainTask

@@ -149,16 +149,17 @@ def _of_one_member(name: str) -> dict[str, Any]:
 # the losses look at. The learning rates and Koopman's stride were chosen by `koopax reproduce search`, see
 # results/search. The other strides were not searched: cores that train on long windows have Koopman's, and the MLP,
 # which trains on short ones, has every step.
-_PLAIN: Mapping[str, Any] = {
-    "learning_rate": 1e-3,
-    "loss_stride": 1,
+PLAIN_TRAINING: Mapping[str, Any] = {
     "early_weight": 0.0,
     "early_starts": 2,
     "joint_share": 0.0,
     "weight_decay": 0.0,
+    "decay_steps": 0,
     "beta2": 0.999,
     "beta2_rise": 0.0,
 }
+"""Losses on whole windows alone, of each member by itself; no weight decay, and Adam's own memory."""
+_PLAIN: Mapping[str, Any] = {"learning_rate": 1e-3, "loss_stride": 1} | PLAIN_TRAINING
 TRAINING: Mapping[str, Mapping[str, Any]] = {
     "koopman": _PLAIN
     | {
@@ -167,7 +168,8 @@ TRAINING: Mapping[str, Mapping[str, Any]] = {
         "early_weight": 0.6,
         "early_starts": 4,
         "joint_share": 0.5,
-        "weight_decay": 0.03,
+        "weight_decay": 0.1,
+        "decay_steps": 3000,
         "beta2_rise": 0.7,
     },
     "mlp": _PLAIN | {"learning_rate": 2e-3, "weight_decay": 0.1},

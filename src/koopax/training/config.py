@@ -18,6 +18,7 @@ FORMER_VALUES = {
     "early_weight": 0.0,
     "early_starts": 2,
     "joint_share": 0.0,
+    "decay_steps": 0,
 }
 
 
@@ -53,6 +54,9 @@ class TrainConfig:
     first step on, None for the core's own in `koopax.models.presets`."""
     weight_decay: float | None = None
     """Decoupled weight decay (AdamW) on matrices; 0 is Adam, None for the core's own in `koopax.models.presets`."""
+    decay_steps: int | None = None
+    """Steps over which that decay rises from zero: a model that is still far from its data has little use for it. 0 for
+    all of it from the first step on, None for the core's own in `koopax.models.presets`."""
     clip: float = 1.0
     """Largest global gradient norm."""
     state_weight: float = 1.0
@@ -133,7 +137,7 @@ class TrainConfig:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use a positive number.")
         if self.joint_share is not None and not 0 <= self.joint_share <= 1:
             raise KoopaxError(f"joint_share is {self.joint_share}: use 0 to 1, or None for its default.")
-        for name in ("likelihood_weight", "early_weight", "weight_decay", "beta2_rise"):
+        for name in ("likelihood_weight", "early_weight", "weight_decay", "decay_steps", "beta2_rise"):
             if getattr(self, name) is not None and not getattr(self, name) >= 0:
                 raise KoopaxError(f"{name} is {getattr(self, name)}: use 0 or more, or None for its default.")
         weights = ("state_weight", "reward_weight", "consistency_weight")

@@ -7,7 +7,7 @@ from typing import Any
 from koopax._errors import KoopaxError
 from koopax.data.episodes import Episodes
 from koopax.models.dynamics import DynamicsModel
-from koopax.models.presets import OTHER_TRAINING, TRAINING
+from koopax.models.presets import OTHER_TRAINING, PLAIN_TRAINING, TRAINING
 from koopax.training.choice import HORIZON, longest, longest_window
 from koopax.training.config import SMALL_PARAMETERS, TrainConfig, stride_within
 from koopax.training.devices import Devices
@@ -19,8 +19,6 @@ STEPS_OF_SMALL = 10_000
 STEPS_WITH_TIME_LIMIT = 10_000_000
 # No parameter has gradients of the likelihood and of another loss, so that this matters to the gradient's norm alone.
 LIKELIHOOD_WEIGHT = 0.1
-# Settings of which a small model has those of any core.
-PLAIN_IF_SMALL = ("early_weight", "early_starts", "joint_share", "weight_decay", "beta2", "beta2_rise")
 
 
 def settings_for(
@@ -35,8 +33,8 @@ def settings_for(
     config = replace(config or TrainConfig(), **settings)
     small = model.num_parameters() < SMALL_PARAMETERS
     if small:  # little data is learned from short windows, which have many starts, without a decay and to the end
-        plain = {name: OTHER_TRAINING[name] for name in PLAIN_IF_SMALL}
-        config = replace(config, **{name: value for name, value in plain.items() if getattr(config, name) is None})
+        plain = {name: value for name, value in PLAIN_TRAINING.items() if getattr(config, name) is None}
+        config = replace(config, **plain)
     config = resolved(config, model.config.core, steps=STEPS_OF_SMALL if small else STEPS)
     if begun is not None:
         config = _as_begun(config, recorded_settings(begun))

@@ -38,9 +38,17 @@ def optimiser(config: TrainConfig) -> optax.GradientTransformation:
         return jax.tree.map(lambda leaf: leaf is not None and jnp.ndim(leaf) >= 2, parameters)
 
     assert config.beta2 is not None  # fit resolves it
-    decay = optax.add_decayed_weights(config.weight_decay, mask=matrices) if config.weight_decay else optax.identity()
+    decay = optax.add_decayed_weights(_decay(config), mask=matrices) if config.weight_decay else optax.identity()
     adam = rising_adam(config.beta2, config.beta2_rise) if config.beta2_rise else optax.scale_by_adam(b2=config.beta2)
     return optax.chain(optax.clip_by_global_norm(config.clip), adam, decay)
+
+
+def _decay(config: TrainConfig) -> optax.ScalarOrSchedule:
+    """The weight decay, or how it rises to that."""
+    assert config.weight_decay is not None  # fit resolves it
+    if not config.decay_steps:
+        return config.weight_decay
+    return optax.linear_schedule(0.0, config.weight_decay, config.decay_steps)
 
 
 def rising_adam(
