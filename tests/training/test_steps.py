@@ -18,7 +18,7 @@ from koopax.training.config import TrainConfig
 from koopax.training.loop import fresh_state
 from koopax.training.microbatch import STEPS, fastest_microbatch
 from koopax.training.programs import Programs
-from koopax.training.state import rising_adam
+from koopax.training.state import optimiser, rising_adam
 
 
 def noise(*, irregular=False):
@@ -158,3 +158,21 @@ def test_a_rising_memory_is_adams_with_the_decay_of_each_step():
         m, v = 0.9 * m + 0.1 * gradient, decay * v + (1 - decay) * gradient**2
         np.testing.assert_allclose(update, m / (1 - 0.9**t) / (np.sqrt(v) + 1e-8), rtol=1e-4)
     assert 1 - len(gradients) ** -0.8 > 0.9
+
+
+@pytest.mark.parametrize(("steps", "shares"), [(0, (1, 1, 1, 1, 1)), (4, (0, 0.25, 0.5, 0.75, 1))])
+def test_a_decay_that_rises_pulls_matrices_and_nothing_else(steps, shares):
+    """Where gradients are zero, Adam moves nothing, and what is left of an update is the decay."""
+    config = TrainConfig(beta2=0.999, beta2_rise=0.7, weight_decay=0.1, decay_steps=steps)
+    parameters = {"matrix": jnp.full((2, 3), 2.0), "bias": jnp.ones(3)}
+    transform = optimiser(config)
+    state, still = transform.init(parameters), jax.tree.map(jnp.zeros_like, parameters)
+    for share in (*shares, 1):
+        update, state = transform.update(still, state, parameters)
+        np.testing.assert_allclose(update["matrix"], 0.1 * share * parameters["matrix"], rtol=1e-6)
+        np.testing.assert_array_equal(update["bias"], 0.0)
+
+
+def test_a_decay_over_fewer_than_no_steps_is_refused():
+    with pytest.raises(KoopaxError, match="decay_steps is -1: use 0 or more"):
+        TrainConfig(decay_steps=-1)

@@ -1,9 +1,9 @@
 """The recorded search for what longer training wants: weight decay for every core that leads, a pilot, members that
-learn by themselves or partly together, a deeper action encoder, linear paths, and a memory of squared gradients that
-grows.
+learn by themselves or partly together, a deeper action encoder, linear paths, a decay that rises, and a memory of
+squared gradients that grows.
 
 After two minutes a model has seen every window many times, and what lowers the training error no longer lowers that of
-other episodes. Arms without decay are the defaults of 30 seconds of before; the last one of `koopman` is today's.
+other episodes. Arms without decay are the defaults of 30 seconds of before; `koopman` with a rising decay is today's.
 """
 
 from koopax.experiments.arms import ArmsBudget, arms_experiment
@@ -15,6 +15,7 @@ DEEP = THIN | {"pilot_modes": 32, "action_hidden": (64, 64)}
 RISING = {"beta2_rise": 0.7}
 STARTS = {"weight_decay": 0.03, "early_weight": 0.6, "early_starts": 4} | RISING
 JOINT = STARTS | {"joint_share": 0.5}
+RISING_DECAY = JOINT | {"weight_decay": 0.1, "decay_steps": 3000}
 ARMS = {
     "koopman": ("koopman", {}, NONE),
     "koopman, decay 0.03": ("koopman", {}, {"weight_decay": 0.03}),
@@ -26,6 +27,8 @@ ARMS = {
     "koopman, the same, joint losses": ("koopman", THIN, JOINT),
     "koopman, the same, deeper": ("koopman", DEEP, JOINT),
     "koopman, the same, linear paths": ("koopman", DEEP | {"linear_paths": True}, JOINT),
+    "koopman, the same, rising decay": ("koopman", DEEP | {"linear_paths": True}, RISING_DECAY),
+    "koopman, the same, decay 0.1 throughout": ("koopman", DEEP | {"linear_paths": True}, JOINT | DECAY),
     "mlp": ("mlp", {}, NONE),
     "mlp, decay 0.1": ("mlp", {}, DECAY),
     "mlp, decay 0.1, rising memory": ("mlp", {}, DECAY | RISING),
