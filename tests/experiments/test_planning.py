@@ -13,6 +13,7 @@ import pytest
 
 from koopax.experiments import planning, planning_options
 from koopax.experiments.planning import BUDGETS, PUBLISHED_RETURNS, cells, comparable_scores, curves, summarise
+from koopax.experiments.returns import arm_styles
 
 KOOPAX = Path(sys.executable).with_name("koopax")
 
@@ -123,6 +124,12 @@ def test_minutes_are_told_with_what_they_were_spent_on():
         "evaluating": 0.0,
         "whole_plans": 0.5,
     }
+
+
+def test_no_two_arms_of_a_figure_look_alike():
+    styles = arm_styles(list(planning_options.ARMS))
+    looks = {(colour, marker) for colour, _, marker in styles.values()}
+    assert len(looks) == len(styles) == len(planning_options.ARMS)
 
 
 @pytest.mark.slow

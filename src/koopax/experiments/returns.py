@@ -5,7 +5,6 @@ The most that any task of the DeepMind Control suite gives is 1000.
 """
 
 from collections.abc import Callable, Mapping
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,18 @@ from koopax.evaluation.aggregate import performance_profile
 from koopax.experiments.summaries import markdown
 
 MAXIMUM_RETURN = 1000.0
-# Of the arms, in their order; more of them begin again.
+# Of the arms, in their order; those behind the eighth have the colours again, with other markers.
 LINES = (
-    (INK, ":", "^"),
-    (BLUE, "-", "o"),
-    (SKY, "--", "s"),
-    (ORANGE, "-.", "D"),
-    (VERMILION, "--", "v"),
-    (GREEN, "-", "P"),
-    (PURPLE, ":", "X"),
-    (GREY, "-.", "*"),
+    (INK, ":"),
+    (BLUE, "-"),
+    (SKY, "--"),
+    (ORANGE, "-."),
+    (VERMILION, "--"),
+    (GREEN, "-"),
+    (PURPLE, ":"),
+    (GREY, "-."),
 )
+MARKERS = ("^", "o", "s", "D", "v", "P", "X", "*")
 REFERENCE_LINES = ((VERMILION, "--"), (INK, "-."))
 PROFILE_POINTS = 101
 
@@ -76,6 +76,15 @@ def aggregate_table(aggregates: dict[str, Any], runs: int) -> str:
     return heading + "\n\n" + markdown(["arm", "mean", "IQM", "optimality gap"], rows)
 
 
+def arm_styles(arms: list[str]) -> dict[str, tuple[str, str, str]]:
+    """Colour, line and marker of each arm; of up to 64 no two have the same colour and marker."""
+    count = len(LINES)
+    return {
+        arm: (*LINES[number % count], MARKERS[(number + number // count) % len(MARKERS)])
+        for number, arm in enumerate(arms)
+    }
+
+
 def return_curves(
     found: list[dict[str, Any]], references: References, compared: list[dict[str, Any]] | None = None
 ) -> Figure:
@@ -84,7 +93,7 @@ def return_curves(
     Markers are evaluations, averaged over seeds; thin lines are the training episodes of each run; lines across are
     what others report. The profile is of the runs in `compared`, by default of all.
     """
-    tasks, styles = names(found, "task"), dict(zip(names(found, "arm"), cycle(LINES), strict=False))
+    tasks, styles = names(found, "task"), arm_styles(names(found, "arm"))
     scores = comparable_scores(found if compared is None else compared)
     panels_wanted = len(tasks) + bool(scores)
     columns = min(3, panels_wanted)
