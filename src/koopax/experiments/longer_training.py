@@ -1,9 +1,9 @@
 """The recorded search for what longer training wants: weight decay for every core that leads, a pilot, members that
-learn by themselves or partly together, a deeper action encoder, linear paths, a decay that rises, and a memory of
-squared gradients that grows.
+learn by themselves or partly together, a deeper action encoder, deeper decoders, linear paths, a decay that rises, and
+a memory of squared gradients that grows.
 
 After two minutes a model has seen every window many times, and what lowers the training error no longer lowers that of
-other episodes. Arms without decay are the defaults of 30 seconds of before; `koopman` with a rising decay is today's.
+other episodes. Arms without decay are the defaults of 30 seconds of before; the arm with deeper decoders is today's.
 """
 
 from koopax.experiments.arms import ArmsBudget, arms_experiment
@@ -12,6 +12,7 @@ NONE, DECAY = {"weight_decay": 0.0}, {"weight_decay": 0.1}
 PILOT = {"pilot_modes": 16}
 THIN = {"members": 2, "pilot_modes": 16, "decoder_hidden": (272, 256), "action_embedding": 8}
 DEEP = THIN | {"pilot_modes": 32, "action_hidden": (64, 64)}
+DEEP_DECODER = DEEP | {"linear_paths": True, "encoder_hidden": (128,), "decoder_hidden": (208, 208, 208, 208)}
 RISING = {"beta2_rise": 0.7}
 STARTS = {"weight_decay": 0.03, "early_weight": 0.6, "early_starts": 4} | RISING
 JOINT = STARTS | {"joint_share": 0.5}
@@ -28,6 +29,7 @@ ARMS = {
     "koopman, the same, deeper": ("koopman", DEEP, JOINT),
     "koopman, the same, linear paths": ("koopman", DEEP | {"linear_paths": True}, JOINT),
     "koopman, the same, rising decay": ("koopman", DEEP | {"linear_paths": True}, RISING_DECAY),
+    "koopman, the same, deeper decoders": ("koopman", DEEP_DECODER, RISING_DECAY),
     "koopman, the same, decay 0.1 throughout": ("koopman", DEEP | {"linear_paths": True}, JOINT | DECAY),
     "mlp": ("mlp", {}, NONE),
     "mlp, decay 0.1": ("mlp", {}, DECAY),

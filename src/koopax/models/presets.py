@@ -5,8 +5,9 @@ stand is a choice made for each core:
 
 | preset          | where the parameters stand                                                                     |
 |-----------------|------------------------------------------------------------------------------------------------|
-| `koopman`       | two members; most in their decoders, which training runs on every tenth step of a window; what |
-|                 | runs at every step is thin: 8 complex numbers tell a member of an action. Linear paths beside  |
+| `koopman`       | two members; most in their decoders, which training runs on every tenth step of a window, four |
+|                 | layers deep, as a state is far from linear in what a latent keeps of past actions; what runs   |
+|                 | at every step is thin: 8 complex numbers tell a member of an action. Linear paths beside       |
 |                 | encoder and decoders carry what a state keeps over its first steps                             |
 | `koopman-paper` | the published configuration: spectrum, mirrored modes, input scale and widths of the listing   |
 | `mlp`           | half the model is its two layers, twice as wide in the middle as the latent                    |
@@ -31,8 +32,8 @@ _PRESETS: dict[str, Mapping[str, Any]] = {
     "koopman": {
         "core": "koopman",
         "latent_size": 512,
-        "encoder_hidden": (256,),
-        "decoder_hidden": (272, 256),
+        "encoder_hidden": (128,),
+        "decoder_hidden": (208, 208, 208, 208),
         "reward_hidden": None,
         "activation": "gelu",
         "action_embedding": 8,
