@@ -1,5 +1,7 @@
 """Policies: the network against a twin, files, names."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from koopax._errors import KoopaxError
 from koopax.collection.policies import (
     LOG_STD_RANGE,
+    WEIGHTS,
     FunctionPolicy,
     GaussianPolicy,
     Policy,
@@ -73,6 +76,21 @@ def test_deterministic_ignores_the_generator_and_stochastic_follows_it():
     np.testing.assert_array_equal(act(policy.with_deterministic(True), 0), act(policy.with_deterministic(True), 1))
     np.testing.assert_array_equal(act(policy, 0), act(policy, 0))
     assert not np.array_equal(act(policy, 0), act(policy, 1))
+
+
+def test_the_order_of_sums_is_not_seen_in_actions():
+    """What a processor adds up in another order, as one does with hidden units in another order, acts alike."""
+    policy = load_policy(WEIGHTS / "walker2d-expert.npz")
+    observations = np.random.default_rng(0).normal(size=(500, len(policy.observation_mean)))
+    order = np.random.default_rng(1).permutation(policy.weights[0].shape[1])
+    first, second, *rest = policy.weights
+    other = dataclasses.replace(
+        policy,
+        weights=(first[:, order], second[order], *rest),
+        biases=(policy.biases[0][order], *policy.biases[1:]),
+    )
+    act = lambda p: p.act(observations, np.random.default_rng(2))  # noqa: E731
+    np.testing.assert_array_equal(act(policy), act(other))
 
 
 def test_file_round_trip(tmp_path):

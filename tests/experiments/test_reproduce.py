@@ -194,13 +194,23 @@ def test_committed_agents_are_still_found(grid):
     assert sum(document is not None for document in found) == len(list((folder / "cells").glob("*")))
 
 
-def fake_cell(dataset, model, regime, seed, state):
+def fake_cell(dataset, model, regime, seed, state, unchanged=1.5):
     if state is None:
         error = None
     else:
         curve = {"normalised": state, "raw": 10 * state, "per_step": [0.5 * state] * 10 + [2 * state] * 5}
-        error = {"state": curve, "reward": curve}
+        constant = {"state": {"normalised": unchanged}, "reward": {"normalised": 1.0}}
+        error = {"state": curve, "reward": curve, "baselines": {"constant": constant}}
     return {"labels": {"dataset": dataset, "model": model, "regime": regime, "seed": seed}, "error": error}
+
+
+def test_rows_of_models_that_were_tested_on_other_data_are_marked():
+    same = [fake_cell("hopper/expert", model, "30s", 0, 0.1) for model in ("koopman", "gru")]
+    other = [*same[:1], fake_cell("hopper/expert", "gru", "30s", 0, 0.1, unchanged=1.6)]
+    summaries = {name: prediction.summarise(found) for name, found in {"same": same, "other": other}.items()}
+    assert prediction.MIXED_NOTE in summaries["other"].sections[0]
+    assert f"hopper/expert {prediction.MIXED}" in summaries["other"].sections[1]
+    assert not any(prediction.MIXED in section for section in summaries["same"].sections)
 
 
 def test_the_winner_of_a_row_is_the_lowest_mean_and_divergence_loses():

@@ -68,6 +68,9 @@ class GaussianPolicy:
     x = clip((s − mean) / deviation, ±10); hidden layers x ← relu(x W + b); (m, ρ) = x W + b;
     u = m + σ ε with log σ = the tanh of ρ mapped onto `LOG_STD_RANGE`, or u = m if `deterministic`;
     a = low + (high − low) (tanh u + 1) / 2.
+
+    All of it in float64, and the action rounded to float32: processors add up products in different orders, and what
+    is left of that after the rounding would grow along an episode to another one.
     """
 
     weights: tuple[np.ndarray, ...]
@@ -81,7 +84,8 @@ class GaussianPolicy:
 
     def act(self, observations: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Actions [N, A]; the rng is not touched if the policy is deterministic."""
-        x = (np.asarray(observations, np.float32) - self.observation_mean) / self.observation_deviation
+        seen = np.asarray(observations, np.float32).astype(float)
+        x = (seen - self.observation_mean) / self.observation_deviation
         x = np.clip(x, -OBSERVATION_CLIP, OBSERVATION_CLIP)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = np.maximum(x @ weight + bias, 0)
@@ -112,7 +116,7 @@ def load_policy(path: str | os.PathLike) -> GaussianPolicy:
     try:
         arrays = read_npz(Path(path))
         provenance = json.loads(str(arrays.pop("provenance")))
-        arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+        arrays = {name: array.astype(float) for name, array in arrays.items()}
         layers = sum(name.startswith("weight_") for name in arrays)
         policy = GaussianPolicy(
             weights=tuple(arrays[f"weight_{i}"] for i in range(layers)),

@@ -25,7 +25,7 @@ from koopax.data.episodes import Episodes
 from koopax.data.sources import folder
 
 DEFAULT_STEPS = 1_000_000
-_VERSION = 1
+_VERSION = 2
 _REPLAY_NOISE = 0.1
 _ENVIRONMENTS = {"hopper": "Hopper-v5", "walker2d": "Walker2d-v5", "halfcheetah": "HalfCheetah-v5"}
 _KINDS = {
@@ -106,7 +106,8 @@ def make_dataset(
     """Make one of our datasets unless it is there and whole, and return its folder (for `koopax.data.load`).
 
     The folder lies under `KOOPAX_DATA` (or `~/.cache/koopax`) and is named by steps, seed and a hash of the policies'
-    weights. The same arguments give the same bytes. Processes that make the same set wait for one another.
+    weights. The same arguments give the same bytes, also on another machine with the same MuJoCo. Processes that make
+    the same set wait for one another.
 
     Args:
         name: for example `koopax/hopper/expert-v0`; see `list_datasets`.

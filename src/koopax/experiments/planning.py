@@ -3,8 +3,8 @@
 Four DMC tasks × {mlp H = 5, koopman H = 20} × seeds, breadth first: every task with one seed before any has two. Then
 what explains them: koopman H = 5, mlp H = 20, koopman's plans grown at the published rate, as mlp's are (20 steps after
 25,000 decisions, not 4750), what values see normalised, or bounded, or neither, and the weight ρ of later steps, which
-is 0.5 elsewhere. The return of a run is the mean of its last evaluation; 1000 is the most that any of these tasks gives.
-`planning-long` is the comparison over more steps.
+is 0.5 elsewhere. The return of a run is the mean of its last evaluation; 1000 is the most that any of these tasks
+gives. `planning-long` is the comparison over more steps.
 """
 
 from collections.abc import Mapping

@@ -49,6 +49,11 @@ NOTE = (
     "`koopman-paper` is the published one: its spectrum, mirrored modes, input scale and widths, at the learning rate "
     "{rate:g}. {consistency} {turns}"
 )
+MIXED = "†"
+MIXED_NOTE = (
+    f" {MIXED} Models of this row were tested on data that were collected on different machines, whose episodes differ "
+    "though policies and seeds are the same: compare with care."
+)
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,8 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
         note = "units not stated, D4RL v2 data: ratios compare, absolute values do not"
         table = markdown(["dataset", *PUBLISHED_MODELS], lines)
         sections.append(f"## {quantity.capitalize()} error in the paper ({note})\n\n{table}")
+    if any(row.get("mixed") for rows in document.values() for row in rows):
+        sections[0] += MIXED_NOTE
     return Summary("Prediction error over the horizon, normalised", sections, document)
 
 
@@ -180,7 +187,12 @@ def _section(
     quantity: str, regime: str, early: bool, rows: list[dict[str, Any]], wins: dict[str, int], columns: list[str]
 ) -> str:
     lines = [
-        [row["dataset"], *(row["models"].get(m, {}).get("text", "–") for m in columns), row["best"]] for row in rows
+        [
+            f"{row['dataset']} {MIXED}" if row["mixed"] else row["dataset"],
+            *(row["models"].get(m, {}).get("text", "–") for m in columns),
+            row["best"],
+        ]
+        for row in rows
     ]
     measured = [name for name in OURS if any(name in row["models"] for row in rows)]
     lowest = ", ".join(f"`{name}` lowest in {wins[name]}" for name in measured) or "lowest"
@@ -209,12 +221,13 @@ def _rows(
     rows: list[dict[str, Any]] = []
     wins: dict[str, int] = dict.fromkeys(OURS, 0)
     for dataset in dict.fromkeys(cell["labels"]["dataset"] for cell in found):
-        models = {}
+        models, tested_on = {}, set()
         for model in (*columns, "mlp@100"):
             place = dataset, model, FITTED if model in REGRESSIONS else regime
             chosen = [c for c in found if tuple(c["labels"][n] for n in ("dataset", "model", "regime")) == place]
             if chosen:
                 values = [_early_error(cell) if early else error_of(cell, quantity) for cell in chosen]
+                tested_on |= {_data_of(cell) for cell in chosen} - {None}
                 models[model] = interval(values) | {"raw": [error_of(cell, quantity, "raw") for cell in chosen]}
         compared = {name: models[name]["mean"] for name in columns if name in models}
         if not set(compared) - set(REGRESSIONS):
@@ -224,8 +237,14 @@ def _rows(
             wins[best] += 1
         level = [name for name in compared if name != best and compared[name] <= LEVEL * compared[best]]
         text = best + (f" (level: {', '.join(level)})" if level else "")
-        rows.append({"dataset": dataset, "models": models, "best": text})
+        rows.append({"dataset": dataset, "models": models, "best": text, "mixed": len(tested_on) > 1})
     return rows, wins
+
+
+def _data_of(cell: dict[str, Any]) -> float | None:
+    """What tells a cell's data from other data: the error of predicting no change; None where it diverged."""
+    error = cell["error"]
+    return None if error is None else float(f"{error['baselines']['constant']['state']['normalised']:.4g}")
 
 
 def _early_error(cell: dict[str, Any]) -> float:
