@@ -178,7 +178,7 @@ def summarise(found: list[dict[str, Any]]) -> Summary:
         note = "units not stated, D4RL v2 data: ratios compare, absolute values do not"
         table = markdown(["dataset", *PUBLISHED_MODELS], lines)
         sections.append(f"## {quantity.capitalize()} error in the paper ({note})\n\n{table}")
-    if any(row.get("mixed") for rows in document.values() for row in rows):
+    if any(row["mixed"] for rows in document.values() for row in rows):
         sections[0] += MIXED_NOTE
     return Summary("Prediction error over the horizon, normalised", sections, document)
 
