@@ -2,7 +2,8 @@
 learn by themselves or partly together, a deeper action encoder, deeper decoders, linear paths, a decay that rises, and
 a memory of squared gradients that grows.
 
-After two minutes a model has seen every window many times. Arms without decay are the defaults of 30 seconds of before; the arm with deeper decoders is today's.
+After two minutes a model has seen every window many times. Arms without decay are the defaults of 30 seconds of
+before; the arm with deeper decoders is today's.
 """
 
 from koopax.experiments.arms import ArmsBudget, arms_experiment
